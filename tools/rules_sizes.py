@@ -1,0 +1,81 @@
+"""The rules about sizes, for check_layers.py; no command of its own.
+
+    from rules_sizes import sizes, table
+    for line, text in sizes(Module("mcp_lazy.py")): ...
+"""
+
+import ast
+
+from scopes import FUNCTIONS
+
+BUDGETS = dict(enumerate([130, 300, 600, 550, 450, 350, 450, 800, 350,
+                          400, 800, 850, 850, 550, 1200, 700]))
+GENERATED = 10      # copied in by a tool, so not among the hand-written lines
+TOTAL = 8300
+LINES = {ast.ClassDef: 250, ast.FunctionDef: 60, ast.AsyncFunctionDef: 60}
+COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try)
+
+
+def sizes(module):
+    """Functions, classes, nesting, parameters, layers and the whole stay small."""
+    for node in ast.walk(module.tree):
+        if type(node) in LINES:
+            for size, limit, what in measures(node):
+                if size > limit:
+                    yield node.lineno, "`%s` has %d %s, limit %d" % (node.name, size, what, limit)
+    for layer in module.layers:
+        lines, budget = length(layer), BUDGETS.get(layer.number, 0)
+        if lines > budget * 1.5 and layer.number != GENERATED:
+            yield layer.first, "%s has %d lines, limit 1.5 x %d" % (layer.tag, lines, budget)
+    if hand_written(module) > TOTAL:
+        yield 1, "%d hand-written lines, limit %d" % (hand_written(module), TOTAL)
+
+
+def measures(node):
+    """(size, limit, what) of a function or class."""
+    yield node.end_lineno - node.lineno + 1, LINES[type(node)], "lines"
+    if not isinstance(node, ast.ClassDef):
+        yield depth(node), 4, "levels of nesting"
+        yield len(parameters(node)), 6, "parameters"
+
+
+def parameters(function):
+    """The parameters besides self and cls; *args and **kwargs are not counted."""
+    args = function.args
+    every = args.posonlyargs + args.args + args.kwonlyargs
+    return [arg for arg in every if arg.arg not in ("self", "cls")]
+
+
+def depth(node):
+    """How deep compound statements lie inside one another; an inner function counts for itself."""
+    deepest = 0
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, FUNCTIONS + (ast.ClassDef,)):
+            adds = isinstance(child, COMPOUND) and not is_elif(node, child)
+            deepest = max(deepest, depth(child) + adds)
+    return deepest
+
+
+def is_elif(node, child):
+    return isinstance(node, ast.If) and isinstance(child, ast.If) \
+        and node.orelse == [child] and child.col_offset == node.col_offset
+
+
+def length(layer):
+    return layer.last - layer.first + 1
+
+
+def hand_written(module):
+    return sum(length(layer) for layer in module.layers if layer.number != GENERATED)
+
+
+def table(module):
+    """Lines of text: each layer's size beside its budget."""
+    yield "%-12s %6s %7s %6s" % ("layer", "lines", "budget", "used")
+    for layer in module.layers:
+        budget = BUDGETS.get(layer.number, 0)
+        note = "  generated" if layer.number == GENERATED else ""
+        yield "%-12s %6d %7d %5d%%%s" % (layer.tag + " " + layer.name, length(layer), budget,
+                                         length(layer) * 100 // (budget or 1), note)
+    yield "%-12s %6d %7d %5d%%" % ("hand-written", hand_written(module), TOTAL,
+                                   hand_written(module) * 100 // TOTAL)
