@@ -28,17 +28,29 @@ def copy_loop(command):
         (os.POSIX_SPAWN_DUP2, child_in, 0), (os.POSIX_SPAWN_DUP2, child_out, 1)])
     os.close(child_in)
     os.close(child_out)
-    routes = {0: to_child, from_child: 1}
-    try:
-        while from_child in routes:
-            for source in select.select(list(routes), [], [])[0]:
-                rest = memoryview(os.read(source, BLOCK_BYTES))
-                if not rest:
-                    os.close(routes.pop(source))
-                while rest:
-                    rest = rest[os.write(routes[source], rest):]
-    except BrokenPipeError:     # one side has gone
-        pass
+    routes, pending = {0: to_child, from_child: 1}, {}      # pending: target -> what it did not take yet
+    for target in routes.values():
+        os.set_blocking(target, False)      # a blocked write to one side must not keep us from the other
+    while from_child in routes:
+        sources = [source for source, target in routes.items() if target not in pending]
+        readable, writable, _ = select.select(sources, list(pending), [])
+        for source in readable:
+            data = os.read(source, BLOCK_BYTES)
+            if data:
+                pending[routes[source]] = memoryview(data)
+                writable.append(routes[source])
+            else:
+                os.close(routes.pop(source))
+        for target in writable:
+            rest = pending.pop(target)
+            try:
+                rest = rest[os.write(target, rest):]
+            except BlockingIOError:
+                pass
+            except BrokenPipeError:
+                return
+            if rest:
+                pending[target] = rest
 
 
 NOTES = {   # how the three common kinds of servers spell a notification of about 100 bytes
