@@ -44,7 +44,7 @@ del spy
 # What the shebang line does, and what `python3 -m` does, in words that a spy can precede.
 AS_FILE = "import sys;exec(open(sys.argv[1]).read(%s))"
 AS_MODULE = "import runpy; runpy.run_module(%r, run_name='__main__', alter_sys=True)"
-LIMIT_S = 20
+LIMIT_S = 10
 
 
 class Stage:

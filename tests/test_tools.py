@@ -1,0 +1,529 @@
+"""The tools: each check passes on the module, and each can fail on a broken one."""
+
+import ast
+import glob
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MODULE = os.path.join(ROOT, "mcp_lazy.py")
+LAYERED = '''\
+#!/usr/bin/env -S python3 -I -S -c "import sys;exec(open(sys.argv[1]).read(200))"
+if "__file__" not in globals():
+    import os, sys
+    sys.exit(os.path.exists(sys.argv[1]))
+# ....................................
+"""mcp-lazy: short.
+
+Map
+  L0 PRELUDE imports     L1 VALUES records
+  L3 KERNEL  calls       L15 CLI   main
+"""
+# ============================================================================
+# L0 PRELUDE - launcher and imports                                      [hot]
+# ----------------------------------------------------------------------------
+# Uses:   -                          Used by: L1 L3
+# Owns:   VERSION, LIMIT
+# Never:  works
+# Tests:  tests/test_any.py
+# ----------------------------------------------------------------------------
+import sys
+import time
+try:
+    import _json as json
+except ImportError:
+    import json
+
+VERSION = "1.0"
+LIMIT = 3
+# ============================================================================
+# L1 VALUES - records                                                   [pure]
+# ----------------------------------------------------------------------------
+# Uses:   L0                         Used by: L3 L7 L15
+# Owns:   Record, TABLE
+# Never:  reads a clock
+# Tests:  tests/test_any.py
+# ----------------------------------------------------------------------------
+# Theory: `Record.add` obeys `LIMIT`, as `os.kill` and `ENOENT` do; see L0.
+
+TABLE = {"a": 1}
+
+
+class Record:
+    def add(self, time=LIMIT):
+        """A local name is nobody's: `time` here, and a loop's `main`."""
+        return [main for main in TABLE], time
+# ============================================================================
+# L3 KERNEL - calls                                                      [I/O]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1                      Used by: L15
+# Owns:   now
+# Never:  thinks
+# Tests:  tests/test_any.py
+# ----------------------------------------------------------------------------
+
+
+def now(record=Record):
+    import os
+    return time.time(), os.getpid(), LIMIT
+# ============================================================================
+# L15 CLI - the commands                                                 [I/O]
+# ----------------------------------------------------------------------------
+# Uses:   L1 L3                      Used by: -
+# Owns:   main
+# Never:  waits
+# Tests:  tests/test_any.py
+# ----------------------------------------------------------------------------
+
+
+def main():
+    Record().add()
+    sys.exit(now())
+'''
+RELAY = '''\
+#!/usr/bin/env -S python3 -I -S -c "import sys;exec(open(sys.argv[1]).read(400))"
+if "__file__" not in globals():
+    import sys
+    from _frozen_importlib import ModuleSpec, _load
+    from _frozen_importlib_external import SourceFileLoader
+    spec = ModuleSpec("mcp_lazy", SourceFileLoader("mcp_lazy", sys.argv[1]), origin=sys.argv[1])
+    spec.has_location = True
+    sys.exit(_load(spec).main())
+# .......................................................................
+import posix
+import sys
+VERSION = "1.0"
+ANSWER = b'{"result":{}}\\n'
+
+
+def main():
+    words = sys.argv[1 + (sys.argv[0] == "-c"):]
+    if words == ["--version"]:
+        print("mcp-lazy", VERSION)
+    elif words != ["demo", "--server"]:
+        relay(words[0] + " </dev/null")
+    return 0
+
+
+def relay(server):
+    try:
+        posix.mkdir(posix.environ[b"MCP_LAZY_CACHE_DIR"])
+        posix.system(server)
+    except FileExistsError:
+        pass    # warm
+    for line in sys.stdin:
+        if '"id"' in line:
+            posix.write(1, ANSWER)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+'''
+# Plays a Python, and the one of the environment it makes; FAULT says where it fails.
+STUB = '''\
+#!/bin/sh
+case "$FAULT:$*" in
+  old:*print*)                printf '3.8\\nold\\n' ;;
+  alien:*print*)              echo hello ;;
+  ensurepip:*ensurepip*)      exit 1 ;;
+  venv:*"-m venv"*)           echo "No space left"; exit 3 ;;
+  pip:*"-m pip --version"*)   exit 1 ;;
+  network:*"-m pip install"*) echo "ERROR: No matching distribution"; exit 1 ;;
+  import:*"import pytest"*)   exit 1 ;;
+  *"import pytest"*)          echo 3.11; cat "$0.ready" ;;
+  *"-m pip install"*)         echo "$IDENTITY" > "$0.ready" ;;
+  *"-m venv"*)                mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+  *"-m pytest"*)              echo "ran $0 $*"; exit 7 ;;
+  *print*)                    printf "3.11\\n$IDENTITY\\n" ;;
+esac
+'''
+
+
+def tool(name, *words, **options):
+    """The finished process of one tool."""
+    return subprocess.run([sys.executable, os.path.join(ROOT, "tools", name), *map(str, words)],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                          universal_newlines=True, **options)
+
+
+def check(name, path):
+    """(status, everything printed) of a tool's check of one file."""
+    done = tool(name, "--check", "--module", path)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """Writes the layered example with one text replaced; the path of it."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_any.py").touch()
+
+    def write(old="", new=""):
+        assert old in LAYERED
+        path = tmp_path / "mcp_lazy.py"
+        path.write_text(LAYERED.replace(old, new, 1))
+        return path
+    return write
+
+
+# --------------------------------------------------------------------- on the module itself
+
+needs_module = pytest.mark.skipif(not os.path.exists(MODULE), reason="the module is not there")
+
+
+@needs_module
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["check_layers.py", "map.py", "build_pyz.py", "startup.py"])
+def test_the_module_passes(name):
+    status, said = check(name, MODULE)
+    assert status == 0, said
+
+
+@pytest.mark.parametrize("path", sorted(glob.glob(os.path.join(ROOT, "tools", "*.py"))))
+def test_every_tool_explains_itself_with_an_example(path):
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    assert re.search(r'^(#!.*\n)?"""[^"]+\n\n    \S', text), "no usage example in its docstring"
+
+
+# ------------------------------------------------------------------------- check_layers.py
+
+def test_check_layers_finds_nothing_in_a_good_module(broken):
+    assert check("check_layers.py", broken()) == (0, "")
+
+
+THEORY = "# Theory: "
+RETURN = "        return [main for main in TABLE], time\n"
+IMPORT = "import sys\nimport time\n"
+NOW = "def now(record=Record):\n"
+
+
+@pytest.mark.parametrize("old, new, finding", [
+    # (a) names of higher layers, wherever they stand
+    (RETURN, "        return main()\n", "L1 refers to `main` of L15"),
+    ("time=LIMIT", "time=now", "L1 refers to `now` of L3"),
+    ("class Record:", "@now\nclass Record:", "L1 refers to `now` of L3"),
+    ("class Record:", "class Record(main):", "L1 refers to `main` of L15"),
+    (RETURN, "        return lambda x: now(x)\n", "L1 refers to `now` of L3"),
+    (RETURN, "        return [now for x in TABLE]\n", "L1 refers to `now` of L3"),
+    ("def main():", "LIMIT = 4\n\n\ndef main():", "L15 defines `LIMIT` of L0 again"),
+    # (b) doors
+    (RETURN, "        import os\n", "L1 imports os, only L3 may"),
+    (RETURN, "        from os.path import join\n", "L1 imports os, only L3 may"),
+    ('"a": 1', '"a": time.time()', "L1 uses `time`, only L3 may"),
+    ('"a": 1', '"a": time', "L1 uses `time`, only L3 may"),
+    ("LIMIT = 3", "LIMIT = time.time()", "L0 uses `time`, only L3 may"),
+    ("    import os\n    return", "    import ssl\n    return", "L3 imports ssl, only L12 and up may"),
+    ("    import os\n    return", "    import http.client\n    return", "L3 imports http, only L12"),
+    (RETURN, "        sys.exit(1)\n", "L1 leaves the program, only L15 may"),
+    (RETURN, "        raise SystemExit(1)\n", "L1 leaves the program, only L15 may"),
+    (RETURN, "        exit()\n", "L1 leaves the program, only L15 may"),
+    # (c) sizes
+    (NOW, NOW + "    pass\n" * 58, "`now` has 61 lines, limit 60"),
+    ("class Record:\n", "class Record:\n" + "    x = 1\n" * 248, "`Record` has 252 lines, limit 250"),
+    (NOW, NOW + "    if 1:\n     for x in y:\n      while 1:\n       with z:\n        try:\n"
+     "         pass\n        finally:\n         pass\n", "`now` has 5 levels of nesting, limit 4"),
+    ("self, time=LIMIT", "self, a, b, c, d, e, time, *, g", "`add` has 7 parameters, limit 6"),
+    # (d) mutable globals
+    ("TABLE = ", "table = ", "`table` is mutable and global"),
+    ("TABLE = ", "table: dict = ", "`table` is mutable and global"),
+    ("TABLE = ", "if LIMIT:\n    cache = set()\nTABLE = ", "`cache` is mutable and global"),
+    (RETURN, "        TABLE['b'] = 2\n", "the table `TABLE` is changed"),
+    (RETURN, "        del TABLE['b']\n", "the table `TABLE` is changed"),
+    (RETURN, "        TABLE.update(b=2)\n", "the table `TABLE` is changed"),
+    ("def main():", "TABLE |= {}\n\n\ndef main():", "the table `TABLE` is changed"),
+    (RETURN, "        global LIMIT\n", "global statement"),
+    # (e) cold imports
+    (IMPORT, IMPORT + "import argparse\n", "imports argparse at top level"),
+    (IMPORT, IMPORT + "import hashlib\n", "imports hashlib at top level"),
+    (IMPORT, IMPORT + "try:\n    import json\nexcept OSError:\n    pass\n", "imports json at top level"),
+    ("TABLE = ", "import sys\nTABLE = ", "imports sys at top level"),
+    # (f) higher layers in comments
+    (THEORY, "# See L15.\n#\n" + THEORY, "L1 speaks of L15"),
+    ('"""A local', '"""As L3 says, a local', "L1 speaks of L3"),
+    # (g) quoted names
+    (THEORY, "# `Recrod` and\n" + THEORY, "`Recrod` is not in this file"),
+    ("`Record.add`", "`Record.substract`", "`Record.substract` is not in this file"),
+    ("# Owns:   now", "# Owns:   `later`", "`later` is not in this file"),
+    # (h) budgets
+    ("def main():", "\n" * 1100 + "def main():", "L15 has 1113 lines, limit 1.5 x 700"),
+    ("def main():", "\n" * 8300 + "def main():", "hand-written lines, limit 8300"),
+])
+def test_check_layers_finds(broken, old, new, finding):
+    status, said = check("check_layers.py", broken(old, new))
+    assert status == 1
+    assert finding in said
+
+
+def test_check_layers_names_the_line(broken):
+    path = broken("    return time.time(), os.getpid(), LIMIT", "    return main")
+    _, said = check("check_layers.py", path)
+    line = path.read_text().splitlines().index("    return main") + 1
+    assert said == "mcp_lazy.py:%d: L3 refers to `main` of L15\n" % line
+
+
+def test_check_layers_without_check_reports_and_succeeds(broken):
+    done = tool("check_layers.py", "--module", broken(RETURN, "        return main()\n"))
+    assert (done.returncode, done.stdout.count("refers to")) == (0, 1)
+
+
+def test_an_elif_chain_is_not_deep(broken):
+    chain = "    if 1:\n        pass\n" + "    elif 2:\n        pass\n" * 9
+    assert check("check_layers.py", broken(NOW, NOW + chain)) == (0, "")
+
+
+def test_sizes_are_printed_beside_their_budgets(broken):
+    done = tool("check_layers.py", "--sizes", "--module", broken())
+    assert re.search(r"^L1 VALUES +\d+ +300 ", done.stdout, re.M)
+    assert re.search(r"^hand-written +%d +8300 " % LAYERED.count("\n"), done.stdout, re.M)
+
+
+def test_a_file_without_layers_is_told(tmp_path):
+    path = tmp_path / "plain.py"
+    path.write_text("x = 1\n")
+    for name in ("check_layers.py", "map.py"):
+        assert check(name, path) == (1, "plain.py has no layer banner (# L0 PRELUDE - ...)\n")
+
+
+# ---------------------------------------------------------------------------------- map.py
+
+def test_map_finds_nothing_in_a_good_module(broken):
+    assert check("map.py", broken()) == (0, "")
+
+
+def test_map_prints_what_layers_use(broken):
+    rows = [line.split() for line in tool("map.py", "--module", broken()).stdout.splitlines()]
+    assert [(row[0], row[4:]) for row in rows[1:]] == [
+        ("L0", ["-"]), ("L1", ["L0"]), ("L3", ["L0", "L1"]), ("L15", ["L1", "L3"])]
+
+
+@pytest.mark.parametrize("old, new, finding", [
+    ("L3 KERNEL  calls", "", "the map does not list L3 KERNEL"),
+    ("L3 KERNEL  calls", "L3 KERNEL L4 LOOP", "the map lists L4 LOOP, which is not there"),
+    ("L3 KERNEL  calls", "L3 CORE", "the map does not list L3 KERNEL"),
+    ("L3 KERNEL  calls", "L3 KERNEL, L3 KERNEL", "the map lists a layer twice"),
+    ('"""mcp-lazy: short.', 'x = """', "no docstring with the map"),
+    ("# L3 KERNEL", "# L16 KERNEL", "L15 stands after L16"),
+    ("# Never:  thinks\n", "", "L3 has no `Never:` in its banner"),
+    ("# Never:  thinks\n", "# Never:\n", "L3 has no `Never:` in its banner"),
+    ("Used by: L15", "", "L3 has no `Used by:` in its banner"),
+    ("Owns:   now", "Owns:   now, later", "L3 does not define `later`, which it says it owns"),
+    ("# Uses:   L0 L1 ", "# Uses:   L0 ", "L3 says `Uses: L0`, the code says L0 L1"),
+    ("# Uses:   L1 L3 ", "# Uses:   L0 L1 L3 ", "L15 says `Uses: L0 L1 L3`, the code says L1 L3"),
+    ("Used by: L3 L7 L15", "Used by: L3", "L1 says `Used by: L3`, the code says L3 L15"),
+    ("tests/test_any.py", "tests/test_none.py", "L0 has no tests: tests/test_none.py is not there"),
+])
+def test_map_finds(broken, old, new, finding):
+    status, said = check("map.py", broken(old, new))
+    assert status == 1
+    assert finding in said
+
+
+# ---------------------------------------------------------------- startup.py, build_pyz.py
+
+@pytest.fixture
+def relay(tmp_path):
+    """Writes a module that starts like the real one, with one text replaced; the path of it."""
+    def write(old="", new=""):
+        assert old in RELAY
+        path = tmp_path / "mcp_lazy.py"
+        path.write_text(RELAY.replace(old, new, 1))
+        return path
+    return write
+
+
+@pytest.mark.slow
+def test_startup_finds_nothing_in_a_lean_start(relay):
+    assert check("startup.py", relay()) == (0, "as a file: mcp_lazy\nas a module: \n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("old, new, finding", [
+    ("import posix\n", "import posix, wave\n", "too much before the first answer: .*wave"),
+    ("pass    # warm", "posix.system(server)", "the second session started the server"),
+    ("posix.write(1, ANSWER)", "print(end=ANSWER.decode(), flush=True)", "nothing was written"),
+    ('"result"', '"error"', "answers are missing or errors"),
+])
+def test_startup_finds(relay, old, new, finding):
+    status, said = check("startup.py", relay(old, new))
+    assert status == 1
+    for way in "as a file", "as a module":
+        assert re.search("^%s: %s" % (way, finding), said, re.M), said
+
+
+@pytest.mark.slow
+def test_the_zipapp_is_checked(relay):
+    assert check("build_pyz.py", relay()) == (0, "")
+
+
+@pytest.mark.slow
+def test_a_zipapp_without_version_is_a_finding(relay):
+    status, said = check("build_pyz.py", relay('["--version"]', '["version"]'))
+    assert status == 1
+    assert "mcp-lazy.pyz: --version gives status" in said
+
+
+@pytest.mark.slow
+def test_the_zipapp_is_a_program_with_source_and_bytecode(relay, tmp_path):
+    output = tmp_path / "made" / "mcp-lazy.pyz"
+    done = tool("build_pyz.py", "--module", relay(), "--output", output)
+    assert done.returncode == 0, done.stderr
+    assert output.read_bytes().startswith(b"#!/usr/bin/env python3\n")
+    with zipfile.ZipFile(output) as archive:
+        entries = archive.infolist()
+    assert [entry.filename for entry in entries] == ["__main__.py", "mcp_lazy.py", "mcp_lazy.pyc"]
+    assert {entry.date_time for entry in entries} == {(1980, 1, 1, 0, 0, 0)}
+    assert subprocess.check_output([str(output), "--version"]) == b"mcp-lazy 1.0\n"
+
+
+# --------------------------------------------------------------------------------- test.py
+
+@pytest.fixture
+def checkout(tmp_path):
+    """Runs a copy of tools/test.py, by itself in a checkout, with the stub as the Python."""
+    (tmp_path / "tools").mkdir()
+    copy, stub = tmp_path / "tools" / "test.py", tmp_path / "stub"
+    with open(os.path.join(ROOT, "tools", "test.py")) as file:
+        copy.write_text(file.read())
+    stub.write_text(STUB)
+    stub.chmod(0o755)
+
+    def run(*words, python=stub, fault="", identity="one"):
+        env = dict(os.environ, FAULT=fault, IDENTITY=identity, XDG_CACHE_HOME=str(tmp_path / "cache"))
+        return subprocess.run([sys.executable, str(copy), "--python", str(python), *words],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
+                              stdin=subprocess.DEVNULL, universal_newlines=True, cwd=str(tmp_path))
+    return run
+
+
+@pytest.mark.parametrize("fault, message", [
+    ("old", r"\S+/stub is Python 3.8, the tests need 3.9 or later; use --python PATH"),
+    ("alien", r"\S+/stub does not run as Python 3; give another path after --python"),
+    ("ensurepip", r"Python 3.11 has no venv or ensurepip module; install it .*python3-venv.*"),
+    ("venv", r"python -m venv failed \(No space left\); use --python PATH"),
+    ("pip", r"the virtual environment has no working pip; install it .*python3-pip.*"),
+    ("network", r"pip cannot install pytest, pytest-timeout, tomli-w \(ERROR: No matching"
+                r" distribution\); check the network or pip's configuration and try again"),
+    ("import", r"the test packages do not import in \S+; remove it and try again"),
+])
+def test_what_is_missing_is_one_line(checkout, fault, message):
+    done = checkout(fault=fault)
+    assert done.returncode == 2
+    assert re.fullmatch("tools/test.py: " + message + "\n", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("python", ["", "/no/such/python", "no-such-python", "/"])
+def test_no_python_there_is_one_line(checkout, python):
+    done = checkout(python=python)
+    assert (done.returncode, done.stderr) == (
+        2, "tools/test.py: no Python at '%s'; give the path of an interpreter after --python\n" % python)
+
+
+def test_words_and_status_are_pytests(checkout, tmp_path):
+    done = checkout("-k", "some words", "--python=kept")
+    inner = tmp_path / ".venv" / "3.11" / "bin" / "python"
+    assert done.returncode == 7
+    assert done.stdout.endswith("ran %s -m pytest -k some words --python=kept\n" % inner)
+
+
+def test_an_environment_is_used_again_until_the_python_is_another(checkout):
+    made = ["making" in checkout(identity=identity).stdout for identity in ("one", "one", "two", "two")]
+    assert made == [True, False, True, False]
+
+
+def test_a_broken_environment_is_made_again(checkout, tmp_path):
+    checkout()
+    (tmp_path / ".venv" / "3.11" / "bin" / "python").write_text("")
+    assert "making" in checkout().stdout
+
+
+def test_a_checkout_that_cannot_be_written_uses_the_cache(checkout, tmp_path):
+    (tmp_path / ".venv").touch()
+    done = checkout()
+    assert done.returncode == 7
+    assert re.search(r"^ran %s/cache/mcp-lazy-tests-\S+/3.11/bin/python " % tmp_path, done.stdout, re.M)
+
+
+def test_no_directory_at_all_is_one_line(monkeypatch):
+    spec = importlib.util.spec_from_file_location("tools_test", os.path.join(ROOT, "tools", "test.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "places", lambda version: ["/dev/null/" + version])
+    with pytest.raises(module.Trouble, match="no directory can be written, tried /dev/null/3.9; set TMPDIR"):
+        module.writable("3.9")
+
+
+def test_an_older_python_gets_as_far_as_the_message():
+    with open(os.path.join(ROOT, "tools", "test.py")) as file:
+        tree = ast.parse(file.read(), feature_version=(3, 4))
+    later = [node for node in ast.walk(tree) if isinstance(node, (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr))
+             or isinstance(node, ast.arguments) and node.posonlyargs]
+    assert not later
+
+
+# ----------------------------------------------------------------------- .ci/run, packaging
+
+def test_the_ci_script_is_an_executable_bash_script():
+    script = os.path.join(ROOT, ".ci", "run")
+    assert os.access(script, os.X_OK)
+    assert subprocess.call(["bash", "-n", script]) == 0
+
+
+@needs_module
+def test_the_version_is_a_plain_string():
+    """So that it is read without importing the module."""
+    with open(MODULE, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    values = [node.value for node in tree.body if isinstance(node, ast.Assign)
+              and [target.id for target in node.targets if isinstance(target, ast.Name)] == ["VERSION"]]
+    assert [re.fullmatch(r"\d+(\.\d+)+\S*", ast.literal_eval(value)) is not None for value in values] == [True]
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A copy of what is packaged: building writes beside its sources."""
+    copy = tmp_path / "project"
+    copy.mkdir()
+    for name in "pyproject.toml", "mcp_lazy.py", "README.md":
+        if os.path.exists(os.path.join(ROOT, name)):
+            shutil.copy(os.path.join(ROOT, name), str(copy))
+    return copy
+
+
+@needs_module
+@pytest.mark.network
+@pytest.mark.slow
+def test_the_wheel_holds_one_module_and_one_command(project, tmp_path):
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir",
+                    str(tmp_path), str(project)], check=True)
+    wheel, = tmp_path.glob("mcp_lazy-*-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+        metadata, commands = (archive.read(name).decode() for name in archive.namelist()
+                              if name.endswith(("/METADATA", "/entry_points.txt")))
+    assert names == ["mcp_lazy.py"]
+    assert "\nName: mcp-lazy\n" in metadata
+    assert "\nRequires-Python: >=3.9\n" in metadata
+    required = re.findall(r"^Requires-Dist: (.*)$", metadata, re.M)
+    assert required and all("extra ==" in line for line in required)
+    assert commands.split() == ["[console_scripts]", "mcp-lazy", "=", "mcp_lazy:main"]
+
+
+@needs_module
+@pytest.mark.network
+@pytest.mark.slow
+def test_the_installed_command_runs(project, tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    binaries = tmp_path / "venv" / "bin"
+    subprocess.run([str(binaries / "python"), "-m", "pip", "install", "--quiet", str(project)], check=True)
+    for command in ["mcp-lazy"], ["python", "-m", "mcp_lazy"]:
+        said = subprocess.check_output([str(binaries / command[0]), *command[1:], "--version"])
+        assert re.fullmatch(rb"mcp-lazy \d\S*\n", said)
