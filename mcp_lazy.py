@@ -1,0 +1,4780 @@
+#!/usr/bin/env -S python3 -I -S -c "import sys;exec(open(sys.argv[1]).read(1900))"
+# The lines down to the ruler run twice: as the text that line 1 hands to exec (no __file__), and in the module (idle).
+import sys
+if "__file__" not in globals():
+    if sys.version_info < (3, 9):
+        sys.stderr.write("mcp-lazy: needs Python 3.9 or later, this is %s\n" % sys.version.split()[0])
+        sys.exit(2)
+    import posix
+    import _frozen_importlib_external as loaders
+
+    def bytecode_folder(env):
+        """Our own folder that nobody else may write to; "/dev/null" (never a folder) turns the caching off."""
+        root = env.get(b"XDG_CACHE_HOME") or env.get(b"HOME") and env[b"HOME"] + b"/.cache"
+        if not root or root[:1] != b"/":
+            return "/dev/null"
+        for name in (b"", b"/mcp-lazy", b"/bytecode"):
+            root += name
+            try:
+                posix.mkdir(root, 0o700)
+            except OSError:
+                pass
+        try:
+            seen = posix.lstat(root)
+        except OSError:
+            return "/dev/null"
+        safe = seen.st_uid == posix.geteuid() and seen.st_mode & 0o170022 == 0o040000
+        return root.decode(sys.getfilesystemencoding(), "surrogateescape") if safe else "/dev/null"
+
+    path = sys.argv[1] if sys.argv[1][:1] == "/" else posix.getcwd() + "/" + sys.argv[1]
+    sys.pycache_prefix = bytecode_folder(posix.environ)
+    loader = loaders.SourceFileLoader("mcp_lazy", path)
+    try:
+        code = loader.get_code("mcp_lazy")
+    except Exception:  # a damaged cache file costs time, it is never an error
+        code = loader.source_to_code(loader.get_data(path), path)
+    sys.pycache_prefix = None
+    sys.argv[:2] = [path]
+    sys.modules["mcp_lazy"] = module = type(sys)("mcp_lazy")
+    module.__file__ = path
+    exec(code, module.__dict__)
+    sys.exit(module.main())
+# ------------------------------------------------------------------------------------------- line 1 reads to here ---
+__doc__ = """mcp-lazy: MCP servers that sleep until somebody needs them.
+
+    mcp-lazy [options] [--] COMMAND ARG...     in a registration, instead of COMMAND ARG...
+    mcp-lazy demo                              what it does, shown in five seconds
+    mcp-lazy help                              every option and variable
+
+Map - search for the tag with the name behind it. A layer refers only to lower ones.
+L0 to L8 run in every relay, what is below the cold line only on demand.
+
+  L0 PRELUDE launcher, limits          L5 CHILD  start, stop, kill
+  L1 VALUES  records, errors, words    L6 RECORD answers without waking
+  L2 BYTES   lines, JSON, envelopes    L7 RELAY  the engine: who gets what when
+  L3 KERNEL  every system call         L8 RUN    binds the engine to the world
+  L4 LOOP    selector, timers, tasks   ------ cold line ------
+                                       L9 SESSION the client side of MCP
+                                       L15 CLI    options, help, demo
+
+Start reading at L7 (what happens), then L5 (processes), then L3 (every system call)."""
+# ============================================================================
+# L0 PRELUDE - launcher, hot imports, version, limits            [pure, hot]
+# ----------------------------------------------------------------------------
+# Uses:   -
+# Used by: all
+# Owns:   VERSION, MAX_LINE_BYTES, MAX_QUEUE_BYTES, MAX_OUTPUT_BYTES, MAX_RESULT_BYTES, MAX_RECORDING_BYTES, TAIL_BYTES
+# Never:  imports what the first warm answer does not need
+# Tests:  tests/test_l00_prelude.py
+# ----------------------------------------------------------------------------
+# Theory: a sleeping relay is mostly the cost of its start. CPython compiles a
+# script each time it is run (50 ms for 6,000 lines) but loads cached bytecode
+# in under 1 ms, and only the import system writes that cache. So line 1 runs
+# the first bytes of this file as a program that loads the same file through
+# the source loader, with the cache in a folder of the user's own.
+# `-I -S` leave out the user's site packages and the `site` module (30 ms where
+# packages install .pth files). What is imported here was chosen by measuring
+# (one machine, bare interpreter 14.5 ms): `posix` instead of `os` saves 3 ms,
+# `_signal` instead of `signal` 2 to 9, `_json` instead of `json` 20. They are
+# the C halves of the public modules, which stand in where one is missing.
+# `selectors` costs 6 ms and is imported by the loop after the first answers.
+# What can still go wrong: no folder of the user's own (HOME unset, read-only):
+# then the file is compiled at each start and nothing else changes.
+# ----------------------------------------------------------------------------
+import errno
+import time
+try:
+    import posix
+except ImportError:  # no POSIX system: main says so
+    posix = None
+try:
+    import _signal
+except ImportError:
+    import signal as _signal
+try:
+    from _json import make_scanner, scanstring, encode_basestring_ascii
+except ImportError:
+    from json.decoder import JSONDecoder, scanstring
+    from json.encoder import encode_basestring_ascii
+
+    def make_scanner(options):
+        return JSONDecoder(parse_float=options.parse_float, strict=False).scan_once
+
+VERSION = "1.0.0"
+
+# One message a line (MCP stdio). The bound keeps a peer that never sends LF from
+# eating the memory; room for base64 blobs (A7.13). Set by --max-line.
+MAX_LINE_BYTES = 64 * 1024 * 1024
+# Waiting for the server: above it the client is not read (A10.12).
+MAX_QUEUE_BYTES = 8 * 1024 * 1024
+# Waiting for the client: above it the server is not read (A10.15).
+MAX_OUTPUT_BYTES = 32 * 1024 * 1024
+# A single recorded result (A5.8), and a recording file.
+MAX_RESULT_BYTES = 8 * 1024 * 1024
+MAX_RECORDING_BYTES = 64 * 1024 * 1024
+# Of a server's stderr, kept for the error texts (A15.1).
+TAIL_BYTES = 8 * 1024
+
+# ============================================================================
+# L1 VALUES - records, errors, durations, words, secrets          [pure, hot]
+# ----------------------------------------------------------------------------
+# Uses:   L0
+# Used by: L2 L3 L4 L5 L6 L7 L8 L9 L15
+# Owns:   Record, LazyError, UsageError, SpawnError, PeerError, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
+#         parse_duration, format_duration, parse_bool, seconds, redact, secret_values, format_log_line
+# Never:  reads a clock, the environment or a file
+# Tests:  tests/test_l01_values.py
+# ----------------------------------------------------------------------------
+# Theory: durations and booleans are Go's, because the registrations that people
+# have today were written for a Go program: `1h2m3.5s`, no bare number but 0, the
+# words of strconv.ParseBool. Go computes in 64-bit integers and drops fraction
+# digits that no longer fit; we follow it digit by digit, so that a value that
+# was refused there is refused here (the vectors are in the tests).
+# `Record` and not dataclass or NamedTuple: 40 dataclasses cost 26 ms a start,
+# and NamedTuples of different types compare equal, which hides errors in tests.
+# ----------------------------------------------------------------------------
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+
+class Record:
+    """Base of events and effects: slots are the fields, equality looks at the type too."""
+    __slots__ = ()
+
+    def __init__(self, *values):
+        for name, value in zip(self.__slots__, values):
+            setattr(self, name, value)
+
+    def __eq__(self, other):
+        return type(self) is type(other) and all(
+            getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None
+
+    def __repr__(self):
+        fields = ", ".join("%s=%.200r" % (name, getattr(self, name, "?")) for name in self.__slots__)
+        return "%s(%s)" % (type(self).__name__, fields)
+
+
+class LazyError(Exception):
+    """Anything that this program reports in a sentence; the text says whose fault it is."""
+
+
+class UsageError(LazyError):
+    """The command line or the environment is wrong; exit status 2. `show_usage` adds the option list."""
+
+    def __init__(self, text, show_usage=False):
+        super().__init__(text)
+        self.show_usage = show_usage
+
+
+class SpawnError(LazyError):
+    """The operating system did not start a program; the text tells the causes apart (A10.5)."""
+
+
+class PeerError(LazyError):
+    """The other side broke the protocol; `rpc_code` is the JSON-RPC code for it."""
+
+    def __init__(self, text, rpc_code=-32600):
+        super().__init__(text)
+        self.rpc_code = rpc_code
+
+
+DIGITS = frozenset("0123456789")
+UNIT_NS = {"ns": 1, "us": 1000, "\u00b5s": 1000, "\u03bcs": 1000, "ms": 10 ** 6,
+           "s": 10 ** 9, "m": 60 * 10 ** 9, "h": 3600 * 10 ** 9}
+GO_LIMIT = 1 << 63
+TRUE_WORDS = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+FALSE_WORDS = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+
+
+def parse_duration(text):
+    """Nanoseconds of a Go duration ("1h2m3.5s"; behaviour A2). ValueError for anything else."""
+    sign = -1 if text[:1] == "-" else 1
+    rest = text[1:] if text[:1] in ("+", "-") else text
+    if rest == "0":
+        return 0
+    total, at = 0, 0
+    while at < len(rest):
+        value, at = _duration_part(rest, at)
+        total += value
+        if total > GO_LIMIT:
+            raise ValueError("duration out of range")
+    if not rest or total > GO_LIMIT - 1 and not (sign < 0 and total == GO_LIMIT):
+        raise ValueError("invalid duration")
+    return sign * total
+
+
+def _duration_part(text, at):
+    """One number with its unit: (nanoseconds, position behind it)."""
+    end = _past_digits(text, at)
+    whole, digits, fraction = int(text[at:end] or "0"), end - at, ""
+    if text[end:end + 1] == ".":
+        start, end = end + 1, _past_digits(text, end + 1)
+        fraction = text[start:end]
+        digits += len(fraction)
+    if not digits:
+        raise ValueError("invalid duration")
+    start = end
+    while end < len(text) and text[end] != "." and text[end] not in DIGITS:
+        end += 1
+    unit = UNIT_NS.get(text[start:end])
+    if unit is None or whole > GO_LIMIT // unit:
+        raise ValueError("missing or unknown unit, or out of range")
+    number, scale = 0, 1
+    for digit in fraction:
+        if number > (GO_LIMIT - 1) // 10 or number * 10 + int(digit) > GO_LIMIT:
+            break  # what no longer fits 63 bits is ignored, as Go does (A2.4)
+        number, scale = number * 10 + int(digit), scale * 10
+    value = whole * unit + int(float(number) * (float(unit) / scale))
+    if value > GO_LIMIT:
+        raise ValueError("duration out of range")
+    return value, end
+
+
+def _past_digits(text, at):
+    while at < len(text) and text[at] in DIGITS:
+        at += 1
+    return at
+
+
+def format_duration(ns):
+    """Go's spelling of nanoseconds: 0s, 1.5s, 100ms, 2h0m0s (A2.5)."""
+    if ns < 0:
+        return "-" + format_duration(-ns)
+    if ns == 0:
+        return "0s"
+    for unit, places in (("ns", 0), ("\u00b5s", 3), ("ms", 6)):
+        if ns < 10 ** (places + 3):
+            return _decimal(ns, places) + unit
+    minutes, rest = divmod(ns, 60 * 10 ** 9)
+    text = _decimal(rest, 9) + "s"
+    if minutes >= 60:
+        return "%dh%dm%s" % (minutes // 60, minutes % 60, text)
+    return "%dm%s" % (minutes, text) if minutes else text
+
+
+def _decimal(number, places):
+    whole, rest = divmod(number, 10 ** places)
+    return str(whole) + ("." + ("%0*d" % (places, rest)).rstrip("0") if rest else "")
+
+
+def seconds(ns):
+    """Seconds (float) of nanoseconds, what timers take."""
+    return ns / 1e9
+
+
+def parse_bool(text):
+    """True or False of one of Go's words (A3). ValueError for anything else."""
+    if text in TRUE_WORDS:
+        return True
+    if text in FALSE_WORDS:
+        return False
+    raise ValueError("invalid boolean value %r" % text)
+
+
+SECRET_NAME_PARTS = (b"TOKEN", b"SECRET", b"PASSWORD", b"KEY")
+
+
+def secret_values(environment):
+    """The values (bytes, longest first) of the variables whose names look secret (A10.5).
+
+    Shorter than four bytes they would cut holes into every text and hide nothing.
+    """
+    found = {value for name, value in environment.items()
+             if len(value) >= 4 and any(part in name.upper() for part in SECRET_NAME_PARTS)}
+    return sorted(found, key=len, reverse=True)
+
+
+def redact(raw, secrets):
+    """`raw` (bytes) with each of `secrets` replaced by ***."""
+    for value in secrets:
+        raw = raw.replace(value, b"***")
+    return raw
+
+
+def format_log_line(style, pid, wall_s, text):
+    """One line of the relay's log (A16.2; style "text", "json" or "dsh", F9), LF included."""
+    text = "".join(c if c >= " " else " " for c in text)
+    date, ms = time.gmtime(wall_s), int(wall_s * 1000) % 1000
+    clock = "%02d:%02d:%02d.%03d" % (date[3], date[4], date[5], ms)
+    if style == "text":
+        return "mcp-lazy[%d] %s %s\n" % (pid, clock, text)
+    stamp = "%04d-%02d-%02dT%sZ" % (date[0], date[1], date[2], clock)
+    if style == "dsh":
+        return "[lazy-mcp %s pid=%d] %s\n" % (stamp, pid, text)
+    return '{"time":"%s","pid":%d,"text":%s}\n' % (stamp, pid, encode_basestring_ascii(text))
+
+# ============================================================================
+# L2 BYTES - lines, JSON with spans, JSON-RPC envelopes, keys     [pure, hot]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1
+# Used by: L4 L6 L7 L8 L9 L15
+# Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
+#         envelopes_of, all_notifications, result_line, error_object, error_line, errors_array
+# Never:  changes a byte of a line that is passed on
+# Tests:  tests/test_l02_bytes.py
+# ----------------------------------------------------------------------------
+# Theory: MCP over stdio is one JSON-RPC message a line, split at 0x0A only:
+# U+2028, U+0085, VT and FF are legal inside a JSON string, so no `splitlines`.
+# A line is passed on as the bytes that came; parsing is only for looking.
+#
+# How to look at a line for little. A short line is parsed whole by the C scanner
+# (2 us). A long one is skimmed: the members before its first container and those
+# behind its last one are read, because peers put `id`, `method` and `jsonrpc` at
+# one of the two ends and one big container between. Reading backwards is sound
+# in valid JSON: from the end, which is outside of strings, a quote with an even
+# number of backslashes before it opens or closes a string. What the middle of a
+# line hides (a second `id`) is looked for by a substring search up to
+# SEARCHED_BYTES; a longer line is judged by its two ends alone, because a search
+# runs at 1.6 GB/s, no faster than the pipe it would slow down.
+# A whole block of notifications needs four substring counts and no loop at all.
+#
+# The C scanner returns where a value ends, so spans of members cost nothing:
+# a recorded result is cut out of its line verbatim (`1.0` stays `1.0`).
+# `json` cannot be used for that, it would cost 20 ms a start, and it turns
+# numbers into floats: 2**53 + 1 and 1e400 would compare wrongly. Equality of
+# two results is equality of their canonical text with exact numbers.
+#
+# What can go wrong: integers of more than 4,300 digits (ValueError by CPython),
+# nesting deeper than the C stack (RecursionError), lone surrogates (decode, but
+# do not encode): each is caught here and such a line is skimmed or passed on.
+# ----------------------------------------------------------------------------
+WHITESPACE = b" \t\r\n"
+BOM = b"\xef\xbb\xbf"
+# A line up to here is parsed whole; measured, the skim is quicker above.
+SHORT_BYTES = 1024
+# Up to here the middle of a skimmed line is searched for second members.
+SEARCHED_BYTES = 256 * 1024
+# A long line of an unusual shape is parsed whole up to here, above it is only passed on.
+PARSED_BYTES = 8 * 1024 * 1024
+# A line at least this long leaves the splitter as a block of its own: no copy of it is made.
+LONG_BYTES = 64 * 1024
+
+
+class LineSplitter:
+    """Blocks of whole lines out of a byte stream.
+
+    `feed(data)` returns a list of blocks (bytes or bytearray, each ending in LF,
+    a long line alone in its block). `too_long` is set to True when a line passed
+    the limit; its rest is skipped up to the next LF.
+    """
+    __slots__ = ("limit", "too_long", "_tail", "_skipping", "_fresh")
+
+    def __init__(self, limit=MAX_LINE_BYTES):
+        self.limit, self.too_long = limit, False
+        self._tail, self._skipping, self._fresh = bytearray(), False, True
+
+    def feed(self, data):
+        if self._fresh and data:
+            self._fresh = False
+            if data.startswith(BOM):
+                data = data[3:]
+        blocks = []
+        if self._tail or self._skipping:
+            first = data.find(b"\n") + 1
+            if not first:
+                self._keep(data)
+                return blocks
+            blocks += self._finish(data[:first])
+            data = data[first:]
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            blocks.append(data if cut == len(data) else data[:cut])
+        if cut < len(data):
+            self._keep(data[cut:])
+        return blocks
+
+    def _keep(self, data):
+        if self._skipping:
+            return
+        self._tail += data
+        if len(self._tail) > self.limit:
+            self.too_long = self._skipping = True
+            self._tail = bytearray()
+
+    def _finish(self, data):
+        """The kept piece and its end: one block, unless it grew too long."""
+        if self._skipping:
+            self._skipping = False
+            return []
+        self._keep(data)
+        if self._skipping:
+            self._skipping = False
+            return []
+        line, self._tail = self._tail, bytearray()
+        return [line if len(line) >= LONG_BYTES else bytes(line)]
+
+    def rest(self):
+        """The last line where the stream ended without LF (A7.13), as a list of blocks."""
+        line, self._tail = self._tail, bytearray()
+        return [bytes(line) + b"\n"] if line and not self._skipping else []
+
+
+# -- JSON ----------------------------------------------------------------------
+
+class _Plain:
+    """What the C scanner reads its options from."""
+    strict = False
+    object_hook = object_pairs_hook = array_hook = None
+    parse_float, parse_int, parse_constant = float, int, float
+
+
+class _Exact(_Plain):
+    """Floats stay text, so that two spellings can be compared exactly."""
+    parse_float = staticmethod(lambda text: _Number(text))
+
+
+class _Number(str):
+    """The text of a JSON number that is not an integer literal."""
+
+
+_scan = make_scanner(_Plain)
+_scan_exact = make_scanner(_Exact)
+_SCAN_ERRORS = (ValueError, StopIteration, RecursionError, IndexError)
+
+
+def parse_json(raw, exact=False):
+    """The value of one JSON text (bytes or str). ValueError if it is not one.
+
+    exact=True leaves non-integer numbers as text. RecursionError and the limit of
+    4,300 digits come out as ValueError too.
+    """
+    text = raw if isinstance(raw, str) else raw.decode("utf-8")
+    start = _past_space(text, 0)
+    try:
+        value, end = (_scan_exact if exact else _scan)(text, start)
+    except _SCAN_ERRORS as error:
+        raise ValueError("not JSON: %s" % error) from None
+    if _past_space(text, end) != len(text):
+        raise ValueError("text behind the JSON value")
+    return value
+
+
+def _past_space(text, at):
+    while text[at:at + 1] in (" ", "\t", "\n", "\r"):
+        at += 1
+    return at
+
+
+def members(raw):
+    """{name: raw text (bytes)} of the top-level members of a JSON object; the last of a name wins.
+
+    Values are cut out verbatim. ValueError if `raw` is not one whole object.
+    """
+    text, found = bytes(raw).decode("utf-8"), {}
+    at = _past_space(text, 0)
+    try:
+        if text[at] != "{":
+            raise ValueError("not an object")
+        at = _past_space(text, at + 1)
+        while text[at] != "}":
+            name, at = scanstring(text, at + 1, False)
+            start = _past_space(text, _past_space(text, at) + 1)
+            end = _scan(text, start)[1]
+            found[name] = text[start:end].encode("utf-8")
+            at = _past_space(text, end)
+            if text[at] == ",":
+                at = _past_space(text, at + 1)
+    except _SCAN_ERRORS as error:
+        raise ValueError("not a JSON object: %s" % error) from None
+    return found
+
+
+def _exact_number(text):
+    """A spelling of a decimal number that equals that of every equal number; ints as ints."""
+    mantissa, _, power = text.lower().partition("e")
+    sign = "-" if mantissa[0] == "-" else ""
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    digits = (whole + fraction).lstrip("0")
+    exponent = int(power or "0") - len(fraction) + len(digits) - len(digits.rstrip("0"))
+    digits = digits.rstrip("0")
+    if not digits:
+        return "0"
+    return sign + digits + ("0" * exponent if 0 <= exponent <= 400 else "e%d" % exponent)
+
+
+def canonical(value):
+    """Canonical JSON text (str) of a parsed value: sorted names, no spaces, exact numbers.
+
+    `value` comes from parse_json(..., exact=True). Lone surrogates stay escaped. Equal text = equal value (A6.6).
+    """
+    if value is None or value is True or value is False:
+        return "null" if value is None else "true" if value else "false"
+    if isinstance(value, _Number):
+        return _exact_number(value)
+    if isinstance(value, str):
+        return encode_basestring_ascii(value)
+    if isinstance(value, dict):
+        return "{%s}" % ",".join(
+            encode_basestring_ascii(name) + ":" + canonical(value[name]) for name in sorted(value))
+    if isinstance(value, list):
+        return "[%s]" % ",".join([canonical(item) for item in value])
+    return str(value)
+
+
+def same_json(one, other):
+    """True if two raw JSON texts (bytes) have the same value; False also where one cannot be read."""
+    if one == other:
+        return True
+    try:
+        return canonical(parse_json(one, exact=True)) == canonical(parse_json(other, exact=True))
+    except (ValueError, RecursionError):
+        return False
+
+
+def json_string(text):
+    """A JSON string literal (bytes, ASCII) of `text`; lone surrogates become escapes."""
+    return encode_basestring_ascii(text).encode("ascii")
+
+
+# -- envelopes -------------------------------------------------------------------
+
+REQUEST, NOTIFICATION, RESPONSE = "request", "notification", "response"
+BATCH, ODD, BAD = "batch", "odd", "bad"
+
+
+class Envelope:
+    """What one line is.
+
+    kind: REQUEST, NOTIFICATION, RESPONSE, BATCH (a JSON array), ODD (JSON, but no
+    message), BAD (no JSON). method: str or None. id_key: hashable, equal for equal
+    JSON values of one type; None without an id. id_raw: the id as spelled (bytes).
+    version2: it says "jsonrpc":"2.0". body: the parsed value, None if only skimmed.
+    """
+    __slots__ = ("kind", "method", "id_key", "id_raw", "version2", "body")
+
+    def __init__(self, kind, method=None, id_key=None, id_raw=None, version2=False, body=None):
+        self.kind, self.method, self.id_key, self.id_raw = kind, method, id_key, id_raw
+        self.version2, self.body = version2, body
+
+    def params(self, line):
+        """The parsed params, or None. A skimmed line is parsed whole; ValueError if it cannot be."""
+        body = self.body if self.body is not None else parse_json(line)
+        return body.get("params")
+
+
+def id_key_of(value, raw):
+    """A key by JSON type and value: 1 and 1.0 are equal, 1 and "1" and true are not (A7.16)."""
+    kind = type(value)
+    if kind is int or kind is str:
+        return value
+    if kind is float and value == value and abs(value) < 2 ** 53:
+        return int(value) if value == int(value) else value
+    return ("raw", bytes(raw))
+
+
+def classify(body, raw):
+    """The Envelope of a parsed value; `raw` is its text (bytes), to take the id's spelling from."""
+    if type(body) is not dict:
+        return Envelope(BATCH if type(body) is list else ODD, body=body)
+    method, ident = body.get("method"), body.get("id")
+    key = id_raw = None
+    if ident is not None:
+        if type(ident) is int:
+            id_raw = b"%d" % ident
+        elif type(ident) is str and b"\\" not in raw:
+            id_raw = b'"%s"' % ident.encode("utf-8")
+        else:
+            id_raw = members(raw)["id"]
+        key = id_key_of(ident, id_raw)
+    if type(method) is str:
+        kind = NOTIFICATION if key is None else REQUEST
+    elif "method" not in body and ("result" in body or "error" in body):
+        kind, method = RESPONSE, None
+    else:
+        kind, method = ODD, None
+    return Envelope(kind, method, key, id_raw, body.get("jsonrpc") == "2.0", body)
+
+
+def read_envelope(line):
+    """The Envelope of one line (bytes-like, with or without LF). Never raises."""
+    if len(line) > SHORT_BYTES:
+        skimmed = _skim(line)
+        if skimmed is not None:
+            return skimmed
+        if len(line) > PARSED_BYTES:
+            return Envelope(ODD)
+    try:
+        text = line.decode("utf-8")
+        start = 0 if text[0] == "{" else _past_space(text, 0)
+        body, end = _scan(text, start)
+        if text[end:] not in ("\n", "", "\r\n") and text[end:].strip(" \t\r\n"):
+            return Envelope(BAD)
+        return classify(body, line)
+    except _SCAN_ERRORS as error:
+        # Valid JSON that CPython refuses: deep nesting, or the plain ValueError of huge integers.
+        if isinstance(error, RecursionError) or type(error) is ValueError:
+            return _skim(line) or Envelope(BAD)
+        return Envelope(BAD)
+
+
+def envelopes_of(batch):
+    """The Envelopes of the items of a BATCH envelope."""
+    return [classify(item, canonical(item).encode("ascii")) if type(item) is dict else Envelope(ODD)
+            for item in batch.body or ()]
+
+
+def _skim(line):
+    """The Envelope of a long object by its two ends, or None where they do not tell."""
+    head, head_end = _head_members(line)
+    if head is None:
+        return None
+    tail, tail_start = ({}, head_end) if head_end is None else _tail_members(line)
+    if tail is None:
+        return None
+    if head_end is not None and not _one_container(line, head_end, tail_start):
+        return None
+    head.update(tail)
+    return _envelope_of_raw(head)
+
+
+def _one_container(line, start, end):
+    """False if something between the ends could be a second `id` or `method`."""
+    if end - start > SEARCHED_BYTES:
+        return True
+    return (line.find(b'"id"', start, end) < 0 and line.find(b'"method"', start, end) < 0
+            and line.find(b"\\u00", start, end) < 0)
+
+
+def _envelope_of_raw(found):
+    """An Envelope of {name: raw value}; a container has the raw value b"" there."""
+    method_raw, id_raw = found.get("method"), found.get("id", b"null")
+    method = key = None
+    try:
+        if method_raw:
+            method = parse_json(method_raw)
+        if id_raw != b"null":
+            key = id_key_of(parse_json(id_raw), id_raw) if id_raw else ("raw", b"")
+    except ValueError:
+        key = ("raw", bytes(id_raw))
+    if key is None:
+        id_raw = None
+    version2 = found.get("jsonrpc") == b'"2.0"'
+    if type(method) is str:
+        return Envelope(NOTIFICATION if key is None else REQUEST, method, key, id_raw, version2)
+    if "method" not in found and ("result" in found or "error" in found):
+        return Envelope(RESPONSE, None, key, id_raw, version2)
+    return Envelope(ODD, version2=version2)
+
+
+def _head_members(line):
+    """({name: raw}, position of the first container or None at the end); (None, 0) if it is no object."""
+    found, at = {}, _skip(line, 0)
+    if line[at:at + 1] != b"{":
+        return None, 0
+    at = _skip(line, at + 1)
+    while line[at:at + 1] == b'"':
+        end = _string_end(line, at)
+        name = bytes(line[at + 1:end - 1])
+        at = _skip(line, end)
+        if not end or b"\\" in name or line[at:at + 1] != b":":
+            return None, 0
+        at = _skip(line, at + 1)
+        name, first = name.decode("utf-8", "replace"), line[at:at + 1]
+        if first in (b"{", b"["):
+            found[name] = b""
+            return found, at
+        end = _string_end(line, at) if first == b'"' else _scalar_end(line, at)
+        if not end:
+            return None, 0
+        found[name] = bytes(line[at:end])
+        at = _skip(line, end)
+        if line[at:at + 1] == b"}":
+            return (found, None) if _skip(line, at + 1) == len(line) else (None, 0)
+        at = _skip(line, at + 1)
+    return None, 0
+
+
+def _tail_members(line):
+    """({name: raw}, end of the last container), read backwards from the closing brace; (None, 0) if unclear."""
+    found, at = {}, _skip_back(line, len(line))
+    if line[at - 1:at] != b"}":
+        return None, 0
+    at = _skip_back(line, at - 1)
+    while line[at - 1:at] not in (b"}", b"]"):
+        start = _string_start(line, at) if line[at - 1:at] == b'"' else _scalar_start(line, at)
+        colon = _skip_back(line, start)
+        if start < 1 or line[colon - 1:colon] != b":":
+            return None, 0
+        name_end = _skip_back(line, colon - 1)
+        name_start = _string_start(line, name_end) if line[name_end - 1:name_end] == b'"' else 0
+        comma = _skip_back(line, name_start)
+        name = bytes(line[name_start + 1:name_end - 1])
+        if name_start < 1 or b"\\" in name or line[comma - 1:comma] != b",":
+            return None, 0
+        found.setdefault(name.decode("utf-8", "replace"), bytes(line[start:at]))
+        at = _skip_back(line, comma - 1)
+    return found, at
+
+
+def _skip(line, at):
+    while line[at:at + 1] in (b" ", b"\t", b"\r", b"\n"):
+        at += 1
+    return at
+
+
+def _skip_back(line, at):
+    while at > 0 and line[at - 1] in WHITESPACE:
+        at -= 1
+    return at
+
+
+def _string_end(line, at):
+    """Behind the closing quote of the string that opens at `at`; 0 if there is none."""
+    end = line.find(b'"', at + 1)
+    while end > 0 and _backslashes(line, end) % 2:
+        end = line.find(b'"', end + 1)
+    return end + 1
+
+
+def _string_start(line, end):
+    """The opening quote of the string whose closing quote is before `end`; -1 if there is none."""
+    start = line.rfind(b'"', 0, end - 1)
+    while start > 0 and _backslashes(line, start) % 2:
+        start = line.rfind(b'"', 0, start)
+    return start
+
+
+def _backslashes(line, at):
+    count = 0
+    while at - count > 0 and line[at - count - 1] == 0x5C:
+        count += 1
+    return count
+
+
+def _scalar_end(line, at):
+    end = at
+    while line[end:end + 1] not in (b",", b"}", b"]", b"", b" ", b"\t", b"\r", b"\n"):
+        end += 1
+    return end if end > at else 0
+
+
+def _scalar_start(line, end):
+    start = end
+    while start > 0 and line[start - 1] not in b' \t\r\n,:{}[]"':
+        start -= 1
+    return start if start < end else 0
+
+
+def all_notifications(block):
+    """True if every line of a block is a notification that nobody here has to look at.
+
+    Four counts at memory speed instead of a loop. Sound because a raw LF cannot stand
+    inside a JSON string: `"jsonrpc":"2.0"` right behind each line's opening brace (or right
+    before its closing one) is a member of each line, and no line holds an `id`.
+    """
+    lines = block.count(b"\n")
+    if block[:1] != b"{" or block.count(b"}\n{") != lines - 1 or block[-2:] != b"}\n":
+        return False
+    for head in (b'{"jsonrpc":"2.0"', b'{"jsonrpc": "2.0"'):
+        if block.startswith(head):
+            if block.count(b"\n" + head) != lines - 1:
+                return False
+            break
+    else:
+        if block.count(b'"jsonrpc":"2.0"}\n') != lines:
+            return False
+    return (b'"id"' not in block and b"list_changed" not in block
+            and b"\\u00" not in block and block.count(b'"method"') >= lines)
+
+
+# -- answers ---------------------------------------------------------------------
+
+def result_line(id_raw, result_raw):
+    """A success response, LF included (bytes)."""
+    return b'{"jsonrpc":"2.0","id":%s,"result":%s}\n' % (id_raw, result_raw)
+
+
+def error_object(code, text):
+    """A JSON-RPC error object (bytes)."""
+    return b'{"code":%d,"message":%s}' % (code, json_string(text))
+
+
+def error_line(id_raw, error_raw):
+    """An error response, LF included (bytes)."""
+    return b'{"jsonrpc":"2.0","id":%s,"error":%s}\n' % (id_raw, error_raw)
+
+
+def errors_array(id_raws, error_raw):
+    """One error for every request of a batch, as an array (A7.15)."""
+    return b"[" + b",".join(error_line(id_raw, error_raw)[:-1] for id_raw in id_raws) + b"]\n"
+
+# ============================================================================
+# L3 KERNEL - every system call                                    [I/O, hot]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1
+# Used by: L4 L8 L9 L15
+# Owns:   monotonic_s, wall_s, this_pid, filesystem_bytes, read_some, write_some, make_pipe, open_null, open_append,
+#         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, own_environment,
+#         set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble, read_private_file,
+#         replace_file, lock_file, append_to_file, rotate_file, file_tail, program_stat, find_program, absolute_path,
+#         poll_now, selector_class, resident_kib, exit_now
+# Never:  decides anything about MCP; blocks
+# Tests:  tests/test_l03_kernel.py
+# ----------------------------------------------------------------------------
+# Theory, processes. One spawn, one way to kill, for servers, predicates and
+# helpers. `posix_spawn(setpgroup=0)` gives the child a group whose id is its
+# pid, known without asking (asking fails once the leader was reaped). Exit is
+# judged by wait status; a helper that keeps the pipes open proves nothing.
+# The rest of a group is killed while its dead leader is still a zombie: until
+# the reap the kernel cannot hand the number out again, so the signal cannot
+# hit a stranger. (waitid with WNOWAIT; where it is missing, right after.)
+# A child inherits ignored signals and the mask from us, and Python ignores
+# SIGPIPE and SIGXFSZ: every signal is set back to its default at the spawn.
+#
+# SIGKILL of the relay runs no code here. The guard is a /bin/sh in a session
+# of its own that reads `+PGID` and `-PGID` from a pipe of which only we hold
+# the other end; when we are gone, however, its read ends and it ends what is
+# listed. What remains: the instant between a spawn and its `+` line.
+#
+# Theory, descriptors. O_NONBLOCK belongs to the open file, not to us: whoever
+# shares our stdin or stdout gets it too, so it is set on pipes and sockets only
+# and taken back on every way out. stderr often is the terminal of everybody
+# and stays blocking: at most 4 KiB (PIPE_BUF) after it polled writable.
+# `set_wakeup_fd` writes a byte per signal from the C handler: a signal that
+# arrives just before the wait still wakes it (PEP 475 restarts the call).
+#
+# Theory, the title (E). ps shows the argv area; it is writable through
+# /proc/self/mem at the addresses of /proc/self/stat, without privileges. The
+# new text must end in NUL inside the area, or the kernel reads on into the
+# environment. Where that fails (macOS, not dumpable): one more exec.
+# ----------------------------------------------------------------------------
+READ_BYTES = 256 * 1024
+STDERR_WRITE_BYTES = 4096
+NULL_DEVICE = "/dev/null"
+# The words of the guard: a list of groups kept by `+` and `-` lines, ended at end of input. `sleep 0.5` is not POSIX,
+# but understood by every sh system this runs on; where it is not, KILL follows TERM at once.
+GUARD_SCRIPT = """trap '' TERM INT HUP; g=' '
+while read -r w; do p=${w#?}
+case $w in +*) g="$g$p " ;; -*) case $g in *" $p "*) g="${g%% $p *} ${g#* $p }" ;; esac ;; esac; done
+[ "$g" = ' ' ] && exit
+for p in $g; do kill -TERM -$p; done; sleep 0.5; for p in $g; do kill -KILL -$p; done
+"""
+RUN_AGAIN_VARIABLE = b"MCP_LAZY_ARGV_SET"
+
+monotonic_s = time.monotonic
+wall_s = time.time
+
+
+def this_pid():
+    return posix.getpid()
+
+
+def exit_now(status):
+    """Leave without running anything more (after a fork, or when the world is beyond repair)."""
+    posix._exit(status)
+
+
+def filesystem_bytes(text):
+    """The bytes that the system knows a str from argv or a path by."""
+    return text if isinstance(text, bytes) else text.encode(sys.getfilesystemencoding(), "surrogateescape")
+
+
+def filesystem_text(raw):
+    return raw if isinstance(raw, str) else raw.decode(sys.getfilesystemencoding(), "surrogateescape")
+
+
+# -- descriptors -----------------------------------------------------------------
+
+def read_some(fd, size=READ_BYTES):
+    """What can be read now: bytes, b"" at end of input, None if nothing is there yet. A broken peer is an end."""
+    try:
+        return posix.read(fd, size)
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ECONNRESET):
+            return b""
+        raise
+
+
+def write_some(fd, pieces):
+    """Bytes written of a list of bytes-likes (0 if the peer is full). OSError (EPIPE ...) if it is gone."""
+    try:
+        return posix.writev(fd, pieces)
+    except BlockingIOError:
+        return 0
+
+
+def make_pipe():
+    """(read end, write end), both close-on-exec."""
+    return posix.pipe()
+
+
+def open_null(flags=0):
+    return posix.open(NULL_DEVICE, flags or posix.O_RDWR | posix.O_CLOEXEC)
+
+
+def close_quietly(fd):
+    try:
+        posix.close(fd)
+    except OSError:
+        pass
+
+
+def set_blocking(fd, blocking):
+    posix.set_blocking(fd, blocking)
+
+
+def poll_now(fd, writable):
+    """True if a write (or read) on `fd` would not block now."""
+    import select
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT if writable else select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def selector_class():
+    """The best selector of this system; imported late, it costs 6 ms."""
+    import selectors
+    return selectors.DefaultSelector
+
+
+class StandardStreams:
+    """Descriptors 0 to 2 as we found them, and how to leave them so."""
+    __slots__ = ("_changed",)
+
+    def __init__(self):
+        self._changed = []
+        for fd in (0, 1, 2):
+            try:
+                posix.fstat(fd)
+            except OSError:  # closed by the caller: the next open would take its number
+                posix.open(NULL_DEVICE, posix.O_RDWR)
+
+    def make_nonblocking(self, fd):
+        """True if `fd` is a pipe or a socket, and now does not block."""
+        if posix.fstat(fd).st_mode & 0o170000 not in (0o010000, 0o140000):
+            return False
+        if posix.get_blocking(fd):
+            posix.set_blocking(fd, False)
+            self._changed.append(fd)
+        return True
+
+    def restore(self):
+        for fd in self._changed:
+            try:
+                posix.set_blocking(fd, True)
+            except OSError:
+                pass
+        self._changed = []
+
+
+# -- signals ---------------------------------------------------------------------
+
+STOP_SIGNALS = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP)
+
+
+class SignalPipe:
+    """Signals as bytes on a descriptor: `fd` becomes readable, `read()` tells which."""
+    __slots__ = ("fd", "_write_fd")
+
+    def __init__(self):
+        self.fd, self._write_fd = posix.pipe()
+        posix.set_blocking(self.fd, False)
+        posix.set_blocking(self._write_fd, False)
+        _signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        for signum in STOP_SIGNALS + (_signal.SIGCHLD,):
+            _signal.signal(signum, lambda *ignored: None)
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, STOP_SIGNALS + (_signal.SIGCHLD,))
+
+    def read(self):
+        """The set of signal numbers that came since the last call."""
+        return set(read_some(self.fd) or b"")
+
+
+def signal_name(signum):
+    """SIGSEGV for 11."""
+    for name in dir(_signal):
+        if name[:3] == "SIG" and name[3:4] != "_" and getattr(_signal, name) == signum:
+            return name
+    return "signal %d" % signum
+
+
+def describe_exit(status):
+    """"exit status 7" or "SIGSEGV", of a wait status."""
+    if posix.WIFSIGNALED(status):
+        return signal_name(posix.WTERMSIG(status))
+    return "exit status %d" % posix.WEXITSTATUS(status)
+
+
+# -- processes -------------------------------------------------------------------
+
+def own_environment():
+    """{name: value} (bytes) that this process was started with.
+
+    Read from /proc, because CPython sets LC_CTYPE for itself in a C locale (A8.4).
+    """
+    try:
+        fd = posix.open("/proc/self/environ", posix.O_RDONLY | posix.O_CLOEXEC)
+    except OSError:
+        found = dict(posix.environ)
+        if not found.get(b"LC_ALL") and found.get(b"LANG", b"C") in (b"C", b"POSIX", b""):
+            found.pop(b"LC_CTYPE", None)
+    else:
+        raw = bytearray()
+        piece = posix.read(fd, READ_BYTES)
+        while piece:
+            raw += piece
+            piece = posix.read(fd, READ_BYTES)
+        posix.close(fd)
+        found = {}
+        for entry in bytes(raw).split(b"\0"):
+            name, equals, value = entry.partition(b"=")
+            if name and equals:
+                found.setdefault(name, value)
+    found.pop(RUN_AGAIN_VARIABLE, None)
+    return found
+
+
+class Processes:
+    """Every process that this one starts: spawn, kill, collect. Nothing else may do that."""
+    __slots__ = ("_live", "_guard_pid", "_guard_fd", "_environment")
+
+    def __init__(self):
+        self._live = set()
+        self._guard_pid = self._guard_fd = self._environment = None
+
+    def spawn(self, argv, fds, environment=None):
+        """Pid (= group id) of a new process with `fds` (three) as its 0 to 2. SpawnError if there is none."""
+        if self._environment is None:
+            self._environment = own_environment()
+            _close_strangers_on_exec()
+        self._start_guard()
+        actions = [(posix.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(fds)]
+        try:
+            pid = posix.posix_spawnp(
+                argv[0], argv, self._environment if environment is None else environment, file_actions=actions,
+                setpgroup=0, setsigmask=(), setsigdef=_signal.valid_signals())
+        except (OSError, ValueError) as error:
+            raise SpawnError(_spawn_trouble(argv[0], error)) from None
+        self._live.add(pid)
+        self._tell_guard(b"+%d\n" % pid)
+        return pid
+
+    def _start_guard(self):
+        if self._guard_pid is not None:
+            return
+        read_fd, write_fd = posix.pipe()
+        null = open_null()
+        actions = [(posix.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((read_fd, null, null))]
+        try:
+            self._guard_pid = posix.posix_spawn(
+                "/bin/sh", ["sh", "-c", GUARD_SCRIPT], {b"PATH": b"/usr/bin:/bin"}, file_actions=actions,
+                setsigmask=(), setsigdef=_signal.valid_signals(), setsid=True)
+        except NotImplementedError:  # a libc without POSIX_SPAWN_SETSID
+            self._guard_pid = _fork_guard(read_fd, null)
+        except OSError as error:
+            close_quietly(write_fd)
+            raise SpawnError("the guard process (/bin/sh) does not start: %s" % error.strerror) from None
+        finally:
+            posix.close(read_fd)
+            posix.close(null)
+        posix.set_blocking(write_fd, False)
+        self._guard_fd = write_fd
+        for pid in self._live:
+            self._tell_guard(b"+%d\n" % pid)
+
+    def _tell_guard(self, line):
+        try:
+            posix.write(self._guard_fd, line)
+        except OSError:  # it was killed: the next spawn starts another
+            pass
+
+    def kill_group(self, pgid, signum):
+        """Signal a whole group; False if it is gone already (not an error)."""
+        try:
+            posix.killpg(pgid, signum)
+        except ProcessLookupError:
+            return False
+        except PermissionError:  # macOS: EPERM for a group of zombies; elsewhere a member changed its user
+            return True
+        return True
+
+    def collect(self):
+        """[(pid, wait status)] of our children that ended; the rest of their groups is killed first (A13.2)."""
+        ended = []
+        while True:
+            pid, status = self._next_ended()
+            if not pid:
+                return ended
+            if pid in self._live:
+                self._live.discard(pid)
+                self._tell_guard(b"-%d\n" % pid)
+                ended.append((pid, status))
+            elif pid == self._guard_pid:
+                posix.close(self._guard_fd)
+                self._guard_pid = self._guard_fd = None
+
+    def _next_ended(self):
+        """(pid, status) of one ended child, ours or adopted (we may be process 1); (0, 0) if there is none."""
+        try:
+            if not hasattr(posix, "waitid"):
+                pid, status = posix.waitpid(-1, posix.WNOHANG)
+                if pid in self._live:
+                    self.kill_group(pid, _signal.SIGKILL)
+                return pid, status
+            seen = posix.waitid(posix.P_ALL, 0, posix.WEXITED | posix.WNOHANG | posix.WNOWAIT)
+            if seen is None:
+                return 0, 0
+            if seen.si_pid in self._live:
+                self.kill_group(seen.si_pid, _signal.SIGKILL)
+            return posix.waitpid(seen.si_pid, 0)
+        except ChildProcessError:
+            return 0, 0
+
+    def wait_for_all(self, limit_s):
+        """Reap what was killed, `limit_s` at most; only at our own end."""
+        end_s = monotonic_s() + limit_s
+        self.collect()
+        while self._live and monotonic_s() < end_s:
+            time.sleep(0.001)
+            self.collect()
+
+    def close(self):
+        """End the guard and wait for it, half a second at most; groups still listed end with it."""
+        if self._guard_pid is None:
+            return
+        posix.close(self._guard_fd)
+        pid, self._guard_pid, self._guard_fd = self._guard_pid, None, None
+        limit_s = monotonic_s() + (1.5 if self._live else 0.5)
+        try:
+            while monotonic_s() < limit_s and posix.waitpid(pid, posix.WNOHANG)[0] == 0:
+                time.sleep(0.001)  # its sh needs about a millisecond to see the end of its input
+        except ChildProcessError:
+            pass
+
+
+def _fork_guard(read_fd, null):
+    """The guard where posix_spawn has no setsid."""
+    pid = posix.fork()
+    if pid:
+        return pid
+    try:
+        posix.setsid()
+        for number, fd in enumerate((read_fd, null, null)):
+            posix.dup2(fd, number)
+        posix.execve("/bin/sh", ["sh", "-c", GUARD_SCRIPT], {b"PATH": b"/usr/bin:/bin"})
+    finally:
+        exit_now(127)
+
+
+def _close_strangers_on_exec():
+    """Descriptors that our parent leaked into us are not for the server."""
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        try:
+            numbers = [int(name) for name in posix.listdir(folder) if name.isdigit()]
+        except OSError:
+            continue
+        for fd in numbers:
+            try:
+                if fd > 2:
+                    posix.set_inheritable(fd, False)
+            except OSError:
+                pass
+        return
+
+
+def find_program(word):
+    """The path (str) that a command word stands for: itself with a slash, else the first such file on PATH, else None."""
+    if "/" in word:
+        return word
+    for folder in search_path():
+        path = folder + "/" + word
+        seen = _stat(path)
+        if seen is not None and seen.st_mode & 0o170000 == 0o100000:
+            return path
+    return None
+
+
+def search_path():
+    """The folders of PATH (str)."""
+    return [folder or "." for folder in filesystem_text(posix.environ.get(b"PATH", b"/bin:/usr/bin")).split(":")]
+
+
+def _spawn_trouble(word, error):
+    """Why a program did not start, told apart (A10.5, case 066)."""
+    if isinstance(error, ValueError):
+        return "%r cannot be a command: %s" % (word, error)
+    path = find_program(word) if word else None
+    seen = _stat(path) if path else None
+    if not word:
+        return "the command is an empty word"
+    if path is None:
+        return "%s: not found on PATH (%s)" % (word, ":".join(search_path()))
+    if seen is None:
+        return "%s: no such file" % path
+    if seen.st_mode & 0o170000 == 0o040000:
+        return "%s: is a directory" % path
+    if not seen.st_mode & 0o111:
+        return "%s: has no execute bit (chmod +x)" % path
+    interpreter = _interpreter_of(path)
+    if error.errno == errno.ENOENT and interpreter:
+        return "%s: its interpreter %s does not exist" % (path, interpreter)
+    if error.errno == errno.ENOEXEC:
+        return "%s: not a program for this system (no #! line, or another machine's)" % path
+    return "%s: %s" % (path, error.strerror)
+
+
+def _interpreter_of(path):
+    """The program of a #! line, or None."""
+    try:
+        fd = posix.open(path, posix.O_RDONLY | posix.O_NONBLOCK | posix.O_CLOEXEC)
+        raw = posix.read(fd, 256)
+        posix.close(fd)
+    except OSError:
+        return None
+    words = raw[2:].split(b"\n")[0].split()
+    return filesystem_text(words[0]) if raw[:2] == b"#!" and words else None
+
+
+# -- the process title -------------------------------------------------------------
+
+def set_title(words):
+    """Show `words` (list of bytes) as this process's command line (E3.1). False where that does not work."""
+    try:
+        shown = _read_proc("/proc/self/cmdline")
+        fields = _read_proc("/proc/self/stat").rpartition(b")")[2].split()
+        start, size = int(fields[45]), int(fields[46]) - int(fields[45])
+        text = b"\0".join(words)[:size - 1]
+        fd = posix.open("/proc/self/mem", posix.O_RDWR | posix.O_CLOEXEC)
+        try:
+            if size < 2 or posix.pread(fd, size, start) != shown:
+                return False
+            posix.pwrite(fd, text.ljust(size, b"\0"), start)
+        finally:
+            posix.close(fd)
+        append_to_file("/proc/self/comm", b"mcp-lazy")
+        return _read_proc("/proc/self/cmdline").startswith(text)
+    except (OSError, IndexError, ValueError):
+        return False
+
+
+def shown_command():
+    """The first word of our command line as ps shows it (bytes)."""
+    try:
+        return _read_proc("/proc/self/cmdline").partition(b"\0")[0]
+    except OSError:
+        return filesystem_bytes(getattr(sys, "orig_argv", sys.argv)[0])
+
+
+def run_again_with_title(name, script, arguments):
+    """Replace this process by itself under another argv[0] (E3.2), once; returns only where that fails."""
+    if RUN_AGAIN_VARIABLE in posix.environ or not sys.executable:
+        return
+    environment = dict(posix.environ)
+    environment[RUN_AGAIN_VARIABLE] = b"1"
+    try:
+        with open(script) as source:
+            first_line = source.readline()
+        program = first_line.split('"')[1] if first_line.startswith("#!") else None
+        start = ["-c", program, script] if program else [script]
+        posix.execve(sys.executable, [name, "-I", "-S"] + start + arguments, environment)
+    except (OSError, IndexError):
+        return
+
+
+def _read_proc(path):
+    fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    try:
+        raw = posix.read(fd, READ_BYTES)
+        piece = raw
+        while piece:
+            piece = posix.read(fd, READ_BYTES)
+            raw += piece
+        return raw
+    finally:
+        posix.close(fd)
+
+
+def resident_kib(pid):
+    """Resident memory of a process in KiB; 0 where /proc does not tell."""
+    try:
+        for line in _read_proc("/proc/%d/status" % pid).split(b"\n"):
+            if line.startswith(b"VmRSS:"):
+                return int(line.split()[1])
+    except OSError:
+        pass
+    return 0
+
+
+# -- files -----------------------------------------------------------------------
+
+def _stat(path):
+    try:
+        return posix.stat(path)
+    except (OSError, ValueError):
+        return None
+
+
+def program_stat(path):
+    """(size in bytes, mtime in ns, executable?) of a regular file, symlinks followed; None for anything else."""
+    seen = _stat(path)
+    if seen is None or seen.st_mode & 0o170000 != 0o100000:
+        return None
+    return seen.st_size, seen.st_mtime_ns, bool(seen.st_mode & 0o111)
+
+
+def absolute_path(path):
+    """Lexically absolute and normalised, symlinks left alone."""
+    if path[:1] != "/":
+        path = posix.getcwd() + "/" + path
+    kept = []
+    for part in path.split("/"):
+        if part == "..":
+            del kept[-1:]
+        elif part not in ("", "."):
+            kept.append(part)
+    return "/" + "/".join(kept)
+
+
+def working_directory():
+    try:
+        return posix.getcwd()
+    except OSError:
+        return ""
+
+
+def home_dir(environment):
+    """HOME (str), or None."""
+    return filesystem_text(environment[b"HOME"]) if environment.get(b"HOME") else None
+
+
+def user_cache_dir(environment):
+    """(folder for recordings, folder to trust above it or None) by A4.1 and A4.3."""
+    xdg, home = environment.get(b"XDG_CACHE_HOME", b""), environment.get(b"HOME", b"")
+    if sys.platform == "darwin":
+        root = home + b"/Library/Caches" if home else b""
+    else:
+        root = xdg or (home + b"/.cache" if home else b"")
+    if root[:1] == b"/":
+        return filesystem_text(root) + "/mcp-lazy"
+    temp = filesystem_text(environment.get(b"TMPDIR") or b"/tmp")
+    return "%s/mcp-lazy-%d" % (temp, posix.geteuid())
+
+
+def private_dir_trouble(path, create):
+    """None if `path` is a folder of ours that nobody else may write to, made 0700 if wanted; else why not."""
+    if create:
+        for end in [at for at, c in enumerate(path) if c == "/" and at] + [len(path)]:
+            try:
+                posix.mkdir(path[:end], 0o700)
+            except OSError:
+                pass
+    try:
+        seen = posix.stat(path)
+    except OSError as error:
+        return error.strerror
+    if seen.st_mode & 0o170000 != 0o040000:
+        return "not a directory"
+    if seen.st_uid != posix.geteuid():
+        return "owned by another user"
+    return "others may write to it" if seen.st_mode & 0o022 else None
+
+
+def read_private_file(path, limit):
+    """The bytes of a regular file of ours of at most `limit` bytes; None for anything else (A5.6). Never blocks."""
+    try:
+        fd = posix.open(path, posix.O_RDONLY | posix.O_NONBLOCK | posix.O_CLOEXEC | posix.O_NOCTTY)
+    except (OSError, ValueError):
+        return None
+    try:
+        seen = posix.fstat(fd)
+        if seen.st_mode & 0o170000 != 0o100000 or seen.st_uid != posix.geteuid() or seen.st_size > limit:
+            return None
+        raw = posix.read(fd, seen.st_size + 1)
+        while len(raw) < seen.st_size:
+            piece = posix.read(fd, seen.st_size - len(raw))
+            if not piece:
+                break
+            raw += piece
+        return raw
+    except OSError:
+        return None
+    finally:
+        posix.close(fd)
+
+
+def replace_file(path, raw):
+    """Put `raw` in place of a file by a private temporary beside it and one rename. OSError if not."""
+    temporary = "%s/.tmp-%d-%s" % (path.rpartition("/")[0] or ".", posix.getpid(), path.rpartition("/")[2])
+    close_quietly_unlink(temporary)
+    fd = posix.open(temporary, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(raw)
+        while view:
+            view = view[posix.write(fd, view):]
+        posix.close(fd)
+        fd = None
+        posix.rename(temporary, path)
+    except OSError:
+        if fd is not None:
+            posix.close(fd)
+        close_quietly_unlink(temporary)
+        raise
+
+
+def close_quietly_unlink(path):
+    try:
+        posix.unlink(path)
+    except OSError:
+        pass
+
+
+def lock_file(path):
+    """A descriptor that holds the exclusive lock of `path`; None if another process holds it. OSError otherwise."""
+    import fcntl
+    fd = posix.open(path, posix.O_RDWR | posix.O_CREAT | posix.O_CLOEXEC | posix.O_NONBLOCK, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return fd
+    except BlockingIOError:
+        posix.close(fd)
+        return None
+
+
+def append_to_file(path, raw):
+    """One write at the end of a file, made 0600. False if it did not work (a log never stops the service, A16.1)."""
+    try:
+        fd = open_append(path)
+    except (OSError, ValueError):
+        return False
+    try:
+        posix.write(fd, raw)
+        return True
+    except OSError:
+        return False
+    finally:
+        posix.close(fd)
+
+
+def open_append(path):
+    return posix.open(path, posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_CLOEXEC | posix.O_NONBLOCK
+                      | posix.O_NOCTTY, 0o600)
+
+
+def rotate_file(path, limit):
+    """Rename a file above `limit` bytes to `.1` (one generation, F10)."""
+    seen = _stat(path)
+    if seen is not None and seen.st_size > limit:
+        try:
+            posix.rename(path, path + ".1")
+        except OSError:
+            pass
+
+
+def file_tail(path, size):
+    """The last `size` bytes of a file, b"" if it cannot be read."""
+    try:
+        fd = posix.open(path, posix.O_RDONLY | posix.O_NONBLOCK | posix.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        end = posix.lseek(fd, 0, 2)
+        posix.lseek(fd, max(0, end - size), 0)
+        return posix.read(fd, size)
+    except OSError:
+        return b""
+    finally:
+        posix.close(fd)
+
+
+def child_pids(pid):
+    """Pids of the children of a process (Linux), [] where /proc does not tell."""
+    try:
+        return [int(word) for word in _read_proc("/proc/%d/task/%d/children" % (pid, pid)).split()]
+    except OSError:
+        return []
+
+
+def child_title(pid):
+    """The words of a process's command line (bytes)."""
+    try:
+        return _read_proc("/proc/%d/cmdline" % pid).split(b"\0")
+    except OSError:
+        return []
+
+
+def make_temporary_dir(prefix):
+    """A new folder of ours, 0700, in the temp dir."""
+    import tempfile
+    return tempfile.mkdtemp(prefix=prefix)
+
+
+def remove_dir(path):
+    import shutil
+    shutil.rmtree(path, ignore_errors=True)
+
+# ============================================================================
+# L4 LOOP - selector, timers, bounded output, tasks                [I/O, hot]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L3
+# Used by: L8 L9 L15
+# Owns:   Loop, Outbox, StderrSink, Future, Task, Tasks
+# Never:  blocks, except in the one wait of Loop.turn
+# Tests:  tests/test_l04_loop.py
+# ----------------------------------------------------------------------------
+# Theory: one thread, one selector, named timers. `selectors` is imported at the
+# first wait and not before: what the client wrote while we started is read and
+# answered in the first turn, then nobody waits for us any more. (Measured: it
+# takes the warm answer from 1.9 to 1.3 times a bare interpreter.)
+# Timers are few (under ten for a relay, some hundreds for a hub): a dict and its
+# kept minimum are quicker than a heap with lazy deletion, and re-arming a name
+# replaces it. Asleep there is no timer, so the wait has no end and the process
+# no wake-up.
+# epoll refuses regular files (EPERM): they are always ready, and are asked each
+# turn while something wants them.
+# Output is a deque of whole pieces, written with writev; a piece is never joined
+# or copied, so a 64 MiB line costs its own size only. Pressure is the owner's
+# business: it looks at `pending_bytes` and stops reading the other side.
+# Tasks are coroutines for flows that are a sequence of waits (a client session,
+# a check). A task is resumed by the loop only, never inside another task's step.
+# ----------------------------------------------------------------------------
+PIECES_PER_WRITE = 64
+STDERR_BACKLOG_BYTES = 64 * 1024
+
+
+class Loop:
+    """Callbacks on readable and writable descriptors and at times. `now_s` is the time of this turn."""
+    __slots__ = ("now_s", "running", "_selector", "_watched", "_always", "_timers", "_next_s")
+
+    def __init__(self):
+        self.now_s, self.running = monotonic_s(), True
+        self._selector, self._watched, self._always = None, {}, set()
+        self._timers, self._next_s = {}, None
+
+    def watch(self, fd, on_readable=None, on_writable=None):
+        """Call back while `fd` is ready; with neither callback the descriptor is forgotten."""
+        before = self._watched.get(fd, (None, None))
+        if before == (on_readable, on_writable):
+            return
+        if on_readable or on_writable:
+            self._watched[fd] = (on_readable, on_writable)
+        else:
+            del self._watched[fd]
+        if self._selector is not None:
+            self._tell_selector(fd, before)
+
+    def _tell_selector(self, fd, before):
+        wanted = self._watched.get(fd)
+        if wanted is None:
+            self._always.discard(fd)
+            if fd in self._selector.get_map():
+                self._selector.unregister(fd)
+            return
+        mask = (1 if wanted[0] else 0) | (2 if wanted[1] else 0)  # EVENT_READ, EVENT_WRITE
+        if fd in self._always:
+            return
+        if fd in self._selector.get_map():
+            if mask != (1 if before[0] else 0) | (2 if before[1] else 0):
+                self._selector.modify(fd, mask)
+            return
+        try:
+            self._selector.register(fd, mask)
+        except PermissionError:
+            self._always.add(fd)
+
+    def set_timer(self, name, at_s, callback):
+        """Call `callback()` once at `at_s` (monotonic seconds); a timer of that name is replaced."""
+        self._timers[name] = (at_s, callback)
+        self._next_s = None
+
+    def clear_timer(self, name):
+        self._timers.pop(name, None)
+        self._next_s = None
+
+    def has_timers(self):
+        return bool(self._timers)
+
+    def stop(self):
+        self.running = False
+
+    def turn(self):
+        """Wait for something, then call back for all of it."""
+        if self._selector is None:
+            self._selector = selector_class()()
+            for fd in self._watched:
+                self._tell_selector(fd, (None, None))
+        timeout = None
+        if self._timers:
+            if self._next_s is None:
+                self._next_s = min(at_s for at_s, _ in self._timers.values())
+            timeout = max(0.0, self._next_s - monotonic_s())
+        ready = self._selector.select(0 if self._always else timeout)
+        self.now_s = monotonic_s()
+        for key, mask in ready:
+            self._call(key.fd, mask)
+        for fd in list(self._always):
+            self._call(fd, 3)
+        if self._timers and (self._next_s is None or self._next_s <= self.now_s):
+            self._fire()
+
+    def _call(self, fd, mask):
+        # A callback may have forgotten or changed a later descriptor of the same turn.
+        on_readable = self._watched.get(fd, (None, None))[0]
+        if mask & 1 and on_readable:
+            on_readable()
+        on_writable = self._watched.get(fd, (None, None))[1]
+        if mask & 2 and on_writable:
+            on_writable()
+
+    def _fire(self):
+        due = sorted((at_s, name) for name, (at_s, _) in self._timers.items() if at_s <= self.now_s)
+        for at_s, name in due:
+            timer = self._timers.get(name)
+            if timer is not None and timer[0] == at_s:
+                del self._timers[name]
+                timer[1]()
+        self._next_s = None
+
+    def close(self):
+        if self._selector is not None:
+            self._selector.close()
+
+
+class Outbox:
+    """Bytes on their way to one descriptor, in order, never copied.
+
+    `pending_bytes` is what waits; `broken` is set when the reader is gone.
+    """
+    __slots__ = ("fd", "pending_bytes", "broken", "_pieces")
+
+    def __init__(self, fd):
+        self.fd, self.pending_bytes, self.broken, self._pieces = fd, 0, False, []
+
+    def put(self, raw):
+        if not self.broken:
+            self._pieces.append(raw)
+            self.pending_bytes += len(raw)
+
+    def flush(self):
+        """Write what the reader takes now. True if that was something."""
+        moved = False
+        while self._pieces:
+            try:
+                count = write_some(self.fd, self._pieces[:PIECES_PER_WRITE])
+            except OSError:
+                self.drop()
+                self.broken = True
+                return moved
+            if not count:
+                return moved
+            moved = True
+            self.pending_bytes -= count
+            self._take(count)
+        return moved
+
+    def _take(self, count):
+        done = 0
+        for piece in self._pieces:
+            if count < len(piece):
+                break
+            count -= len(piece)
+            done += 1
+        del self._pieces[:done]
+        if count:
+            self._pieces[0] = memoryview(self._pieces[0])[count:]
+
+    def drop(self):
+        self._pieces, self.pending_bytes = [], 0
+
+
+class StderrSink:
+    """Text on its way to a descriptor that blocks and belongs to others: bounded, polled, never waited for."""
+    __slots__ = ("fd", "_loop", "_backlog", "_left_out")
+
+    def __init__(self, loop, fd=2):
+        self._loop, self.fd, self._backlog, self._left_out = loop, fd, bytearray(), 0
+
+    def put(self, raw):
+        room = STDERR_BACKLOG_BYTES - len(self._backlog)
+        if len(raw) > room:
+            self._left_out += len(raw) - room
+            raw = raw[:room]
+        self._backlog += raw
+        self.pump()
+
+    def pump(self):
+        """Write while the descriptor polls writable, 4 KiB (PIPE_BUF) at a time."""
+        try:
+            while self._backlog and poll_now(self.fd, writable=True):
+                count = write_some(self.fd, [bytes(self._backlog[:STDERR_WRITE_BYTES])])
+                if not count:
+                    break
+                del self._backlog[:count]
+                if self._left_out and not self._backlog:
+                    self._backlog += b"\nmcp-lazy: %d bytes of stderr left out here, its reader was too slow\n" % (
+                        self._left_out)
+                    self._left_out = 0
+        except OSError:  # nobody reads stderr any more
+            self._backlog, self._left_out = bytearray(), 0
+        self._loop.watch(self.fd, None, self.pump if self._backlog else None)
+
+
+# -- tasks -----------------------------------------------------------------------
+
+class Future:
+    """A value that comes later; `await` it. `set(value)` or `fail(error)` once; later ones are ignored."""
+    __slots__ = ("done", "value", "error", "_waiters")
+
+    def __init__(self):
+        self.done, self.value, self.error, self._waiters = False, None, None, []
+
+    def set(self, value=None):
+        self._finish(value, None)
+
+    def fail(self, error):
+        self._finish(None, error)
+
+    def _finish(self, value, error):
+        if not self.done:
+            self.done, self.value, self.error = True, value, error
+            for wake in self._waiters:
+                wake()
+
+    def when_done(self, callback):
+        if self.done:
+            callback()
+        else:
+            self._waiters.append(callback)
+
+    def __await__(self):
+        if not self.done:
+            yield self
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class Cancelled(BaseException):
+    """Raised at the await of a task that is cancelled."""
+
+
+class Task(Future):
+    """A running coroutine; as a Future it is its result."""
+    __slots__ = ("_coroutine", "_tasks", "_turn")
+
+    def __init__(self, tasks, coroutine):
+        super().__init__()
+        self._coroutine, self._tasks, self._turn = coroutine, tasks, 0
+        tasks.soon(self._step)
+
+    def _step(self, error=None):
+        if self.done:
+            return
+        self._turn += 1
+        turn = self._turn
+        try:
+            waited = self._coroutine.throw(error) if error else self._coroutine.send(None)
+        except StopIteration as stop:
+            self.set(stop.value)
+        except (Exception, Cancelled) as failed:
+            self.fail(failed)
+        else:
+            # A wake-up that belongs to an earlier wait (cancelled meanwhile) is not ours any more.
+            waited.when_done(lambda: self._tasks.soon(lambda: self._step() if turn == self._turn else None))
+
+    def cancel(self, error=None):
+        """Raise `error` (or Cancelled) where the task waits."""
+        self._tasks.soon(lambda: self._step(error or Cancelled()))
+
+
+class Tasks:
+    """Runs coroutines on a Loop: start, sleep, deadline."""
+    __slots__ = ("loop", "_count")
+
+    def __init__(self, loop):
+        self.loop, self._count = loop, 0
+
+    def soon(self, callback):
+        self._count += 1
+        self.loop.set_timer("task-%09d" % self._count, self.loop.now_s, callback)
+
+    def start(self, coroutine):
+        return Task(self, coroutine)
+
+    def sleep(self, seconds_s):
+        """A Future that is done in `seconds_s`."""
+        future = Future()
+        self._count += 1
+        self.loop.set_timer("sleep-%d" % self._count, monotonic_s() + seconds_s, future.set)
+        return future
+
+    async def deadline(self, seconds_s, coroutine, error):
+        """The result of `coroutine`, or `error` raised inside it after `seconds_s`."""
+        task = self.start(coroutine)
+        self._count += 1
+        name = "deadline-%d" % self._count
+        self.loop.set_timer(name, monotonic_s() + seconds_s, lambda: task.cancel(error))
+        try:
+            return await task
+        finally:
+            self.loop.clear_timer(name)
+
+    def run(self, coroutine):
+        """Run the loop until `coroutine` has ended; its result."""
+        task = self.start(coroutine)
+        while not task.done:
+            self.loop.turn()
+        if task.error is not None:
+            raise task.error
+        return task.value
+
+# ============================================================================
+# L5 CHILD - when to start, stop and kill one server process      [pure, hot]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1
+# Used by: L7 L8
+# Owns:   CHILD_TABLE, Child, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
+#         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted
+# Never:  reads a clock, touches a descriptor, knows what an MCP message is
+# Tests:  tests/test_l05_child.py
+# ----------------------------------------------------------------------------
+# Theory: the stop ladder of A13 as a table. Close the input (a good server ends
+# by itself and sees no signal), 250 ms; SIGTERM to the group, the stop grace
+# (500 ms, settable: containers need more); SIGKILL to the group, 1 s; a process
+# that is not reaped then is stuck in the kernel, and the owner must say so.
+#
+#   state     StopWanted  Hurry     TimerFired     Exited     OutputClosed
+#   DOWN      -           -         -              -          -
+#   UP        CLOSING     KILLED    -              DRAINING   (noted)
+#   CLOSING   -           KILLED    TERMED         DRAINING   (noted)
+#   TERMED    -           KILLED    KILLED         DRAINING   (noted)
+#   KILLED    -           -         STUCK          DRAINING   (noted)
+#   DRAINING  -           -         DOWN + Ended   -          DOWN + Ended
+#   STUCK     -           -         -              DRAINING   (noted)
+#
+# An exit is a wait status. After it the output is read for 250 ms more at most,
+# because somebody who left the group may hold the pipe open for ever. Closed
+# output alone proves nothing: some servers close stdout and go on.
+# What can still go wrong: a member that moved to another session is out of
+# reach, and a STUCK process keeps its memory; both are said in the manual.
+# ----------------------------------------------------------------------------
+CLOSE_WAIT_S, KILL_WAIT_S, DRAIN_WAIT_S = 0.25, 1.0, 0.25
+DOWN, UP, CLOSING, TERMED, KILLED, DRAINING, STUCK = (
+    "DOWN", "UP", "CLOSING", "TERMED", "KILLED", "DRAINING", "STUCK")
+IGNORE = "ignore"
+SIGTERM, SIGKILL = 15, 9  # the same number on every POSIX system
+
+
+class SetTimer(Record):
+    """effect: arm a named timer at `at_s`; re-arming replaces"""
+    __slots__ = ("name", "at_s")
+
+
+class ClearTimer(Record):
+    """effect: forget a named timer"""
+    __slots__ = ("name",)
+
+
+class Spawn(Record):
+    """effect: start the server; answered by Spawned or SpawnFailed"""
+
+
+class CloseInput(Record):
+    """effect: close the server's stdin once what is queued is written; at once if force"""
+    __slots__ = ("force",)
+
+
+class KillGroup(Record):
+    """effect: signal the server's group"""
+    __slots__ = ("signum",)
+
+
+class Log(Record):
+    """effect: a line for the log; level 1 = always kept, 2 = only when verbose"""
+    __slots__ = ("text", "level")
+
+
+class Ended(Record):
+    """effect for the owner: the process is reaped and its output read; text says how it ended"""
+    __slots__ = ("text", "tail")
+
+
+class Unreapable(Record):
+    """effect for the owner: not dead after SIGKILL"""
+
+
+class Spawned(Record):
+    """event: pid"""
+    __slots__ = ("pid",)
+
+
+class SpawnFailed(Record):
+    """event: the reason as a text"""
+    __slots__ = ("text",)
+
+
+class Exited(Record):
+    """event: how it ended ("exit status 7"), and the end of its stderr, redacted (bytes)"""
+    __slots__ = ("text", "tail")
+
+
+class OutputClosed(Record):
+    """event: end of the server's stdout"""
+
+
+class StopWanted(Record):
+    """event: stop it; hurry skips to SIGKILL"""
+    __slots__ = ("hurry",)
+
+
+class TimerFired(Record):
+    """event: a named timer; tail is the end of the server's stderr, redacted"""
+    __slots__ = ("name", "tail")
+
+
+CHILD_TABLE = {
+    (DOWN, Spawned): "_up", (DOWN, SpawnFailed): IGNORE, (DOWN, StopWanted): IGNORE,
+    (DOWN, OutputClosed): IGNORE, (DOWN, TimerFired): IGNORE, (DOWN, Exited): IGNORE,
+    (UP, StopWanted): "_close", (UP, Exited): "_gone", (UP, OutputClosed): "_note", (UP, TimerFired): IGNORE,
+    (UP, Spawned): IGNORE, (UP, SpawnFailed): IGNORE,
+    (CLOSING, StopWanted): "_hurry", (CLOSING, Exited): "_gone", (CLOSING, OutputClosed): "_note",
+    (CLOSING, TimerFired): "_terminate", (CLOSING, Spawned): IGNORE, (CLOSING, SpawnFailed): IGNORE,
+    (TERMED, StopWanted): "_hurry", (TERMED, Exited): "_gone", (TERMED, OutputClosed): "_note",
+    (TERMED, TimerFired): "_kill", (TERMED, Spawned): IGNORE, (TERMED, SpawnFailed): IGNORE,
+    (KILLED, StopWanted): IGNORE, (KILLED, Exited): "_gone", (KILLED, OutputClosed): "_note",
+    (KILLED, TimerFired): "_stuck", (KILLED, Spawned): IGNORE, (KILLED, SpawnFailed): IGNORE,
+    (DRAINING, StopWanted): IGNORE, (DRAINING, Exited): IGNORE, (DRAINING, OutputClosed): "_done",
+    (DRAINING, TimerFired): "_done", (DRAINING, Spawned): IGNORE, (DRAINING, SpawnFailed): IGNORE,
+    (STUCK, StopWanted): IGNORE, (STUCK, Exited): "_gone", (STUCK, OutputClosed): "_note",
+    (STUCK, TimerFired): IGNORE, (STUCK, Spawned): IGNORE, (STUCK, SpawnFailed): IGNORE,
+}
+
+
+class Child:
+    """One server process at a time. handle(event, now_s) -> effects; its timer is called "ladder"."""
+    __slots__ = ("state", "pid", "_grace_s", "_output_closed", "_exited", "_now_s", "_out")
+
+    def __init__(self, grace_s):
+        self.state, self.pid, self._grace_s = DOWN, None, grace_s
+        self._output_closed, self._exited, self._now_s, self._out = False, None, 0.0, []
+
+    def handle(self, event, now_s):
+        """The effects of one event; see the table in the theory."""
+        self._now_s = now_s
+        name = CHILD_TABLE[self.state, type(event)]
+        if name is not IGNORE:
+            getattr(self, name)(event)
+        out, self._out = self._out, []
+        return out
+
+    def _become(self, state, wait_s=None):
+        self.state = state
+        self._out.append(ClearTimer("ladder") if wait_s is None else SetTimer("ladder", self._now_s + wait_s))
+
+    def _up(self, event):
+        self.state, self.pid, self._output_closed = UP, event.pid, False
+
+    def _note(self, event):
+        self._output_closed = True
+
+    def _close(self, event):
+        if event.hurry:
+            self._hurry(event)
+            return
+        self._out.append(CloseInput(False))
+        self._become(CLOSING, CLOSE_WAIT_S)
+
+    def _terminate(self, event):
+        self._out += [CloseInput(True), Log("server still runs after its input was closed: SIGTERM to its group", 1),
+                      KillGroup(SIGTERM)]
+        self._become(TERMED, self._grace_s)
+
+    def _hurry(self, event):
+        if event.hurry:
+            self._out.append(CloseInput(True))
+            self._kill(event)
+
+    def _kill(self, event):
+        self._out += [Log("server still runs: SIGKILL to its group", 1), KillGroup(SIGKILL)]
+        self._become(KILLED, KILL_WAIT_S)
+
+    def _stuck(self, event):
+        self._out += [Log("server %d is not dead after SIGKILL" % self.pid, 1), Unreapable()]
+        self._become(STUCK)
+
+    def _gone(self, event):
+        self._exited = event
+        self._become(DRAINING, DRAIN_WAIT_S)
+        if self._output_closed:
+            self._done(event)
+
+    def _done(self, event):
+        self._become(DOWN)
+        self._out.append(Ended(self._exited.text, self._exited.tail))
+
+# ============================================================================
+# L6 RECORD - recordings: keys, entries, file form, merge         [pure, hot]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2
+# Used by: L7 L8 L15
+# Owns:   SCHEMA, LISTS, program_words, file_key, Entry, entry_key, Recording, read_recording, merged_recording
+# Never:  opens a file, reads a clock
+# Tests:  tests/test_l06_record.py
+# ----------------------------------------------------------------------------
+# Theory: a recording is what a server answered to `initialize` and the listings,
+# verbatim, under everything that can change these answers: the file's name is
+# made of the command (all words, and size and time of the program files among
+# them); an entry's key of the era, the protocol version asked for, the client's
+# capabilities and the chosen scope. Arguments may hold secrets: only word 0 and
+# program files are stored as text, the other words enter the digest alone.
+# Sizes and times are taken of programs only. The older relay hashes every file
+# named in the arguments, so a server with its database as argument was never
+# warm. Words are length-prefixed: none can look like two (A5.3).
+#
+# File form: one JSON object in which every recorded result stands alone on a
+# line of its own (a result came as one line, so it holds no LF). Odd lines are
+# the skeleton, even lines results; a start parses the skeleton (a few hundred
+# bytes) and only the results that it serves. A file of another layout is read
+# whole, slower. Whatever does not parse counts as never recorded.
+#
+# Writers share the file: under its lock each one reads it again and lays only
+# what it has learnt itself (`dirty`: entry and member) over what is there.
+# A file of a newer schema is left alone.
+# ----------------------------------------------------------------------------
+SCHEMA = 2
+LIST_MEMBER = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources",
+               "resources/templates/list": "resourceTemplates"}
+LISTS = tuple(LIST_MEMBER)
+METHOD_NOT_FOUND = -32601
+INTERPRETERS = ("node", "bun", "deno", "ruby", "php", "perl", "sh", "bash", "java")
+PROGRAM_EXTENSIONS = frozenset((
+    "py", "pyz", "js", "mjs", "cjs", "ts", "mts", "jar", "rb", "php", "pl", "sh", "bash", "wasm", "exe"))
+
+
+def sha256_hex(raw):
+    """64 hex digits; the C module alone, `hashlib` costs 3 ms."""
+    try:
+        from _sha2 import sha256
+    except ImportError:
+        try:
+            from _sha256 import sha256
+        except ImportError:
+            from hashlib import sha256
+    return sha256(raw).hexdigest()
+
+
+def program_words(words, stat):
+    """[(index, absolute path, size, mtime in ns)] of the program files among the words of a command.
+
+    Word 0 always; another one only if it names a regular file that is executable, has a program's
+    extension, or is the first plain word behind an interpreter (design 6). `stat(word, index)` gives
+    (absolute path, size, mtime in ns, executable?) of a regular file, or None.
+    """
+    found, script = [], _script_index(words)
+    for index, word in enumerate(words):
+        seen = stat(word, index)
+        if seen is None:
+            continue
+        path, size, mtime_ns, executable = seen
+        extension = path.rpartition("/")[2].rpartition(".")[2].lower()
+        if index == 0 or index == script or executable or extension in PROGRAM_EXTENSIONS:
+            found.append((index, path, size, mtime_ns))
+    return found
+
+
+def _script_index(words):
+    """The index of the word that directly follows an interpreter, or None."""
+    base = words[0].rpartition("/")[2].lower()
+    if base == "java":
+        return words.index("-jar") + 1 if "-jar" in words[1:-1] else None
+    if base not in INTERPRETERS and not base.startswith("python"):
+        return None
+    for index, word in enumerate(words[1:], 1):
+        if word[:1] != "-":
+            return index
+    return None
+
+
+def file_key(words, programs):
+    """32 hex digits for a command: `words` as bytes, `programs` from program_words."""
+    pieces = [b"mcp-lazy schema %d" % SCHEMA]
+    for word in words:
+        pieces.append(b"%d:%s" % (len(word), word))
+    for index, path, size, mtime_ns in programs:
+        raw = path.encode("utf-8", "surrogateescape")
+        pieces.append(b"file %d %d:%s %d %d" % (index, len(raw), raw, size, mtime_ns))
+    return sha256_hex(b"\n".join(pieces))[:32]
+
+
+class Entry:
+    """What one kind of client was answered.
+
+    era "legacy"; version: the protocolVersion asked for; capabilities, scope: digests; initialize: raw
+    result or None; lists: {method: (is_error, raw)}; start_requests: methods the server sent at its last
+    start; doubts: lists that once came back empty (A9.2); recorded_at_ms: unix time.
+    """
+    __slots__ = ("era", "version", "capabilities", "scope", "recorded_at_ms", "initialize", "lists",
+                 "start_requests", "doubts")
+
+    def __init__(self, era, version, capabilities, scope):
+        self.era, self.version, self.capabilities, self.scope = era, version, capabilities, scope
+        self.recorded_at_ms, self.initialize, self.lists = 0, None, {}
+        self.start_requests, self.doubts = [], []
+
+    def key(self):
+        return self.era, self.version, self.capabilities, self.scope
+
+
+def entry_key(version, capabilities, scope_text, era="legacy"):
+    """The key of an entry. `capabilities` is the parsed (exact) value that the client declared."""
+    return (era, version, sha256_hex(canonical(capabilities).encode("ascii"))[:32],
+            sha256_hex(scope_text.encode("utf-8", "surrogatepass"))[:32] if scope_text else "")
+
+
+class Recording:
+    """The entries of one file: {entry key: Entry}. `owner` is the command key where the file has another name (F3)."""
+    __slots__ = ("program", "owner", "entries")
+
+    def __init__(self, program, owner=""):
+        self.program, self.owner, self.entries = program, owner, {}
+
+
+def read_recording(raw, owner=""):
+    """The entries of a file's bytes as a dict; {} for anything that is not a recording of ours (A5.6)."""
+    try:
+        document, results = _take_apart(raw)
+        if document.get("schema") != SCHEMA or document.get("owner", "") != owner:
+            return {}
+        entries = [_entry_of(item, results) for item in document["entries"]]
+        return {entry.key(): entry for entry in entries}
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+        return {}
+
+
+def _take_apart(raw):
+    """(document with numbers in place of the results, results). ValueError if it is not JSON."""
+    lines = raw.split(b"\n")
+    skeleton = []
+    for index, line in enumerate(lines[:-1]):
+        skeleton.append(line if index % 2 == 0 else b"%d" % (index // 2))
+    document = parse_json(b"".join(skeleton))
+    if not isinstance(document, dict) or document.get("layout") != "result lines":
+        raise ValueError("not our layout")
+    return document, lines[1::2]
+
+
+def _entry_of(item, results):
+    """An Entry of a parsed skeleton; each result is checked when it is served."""
+    entry = Entry(item["era"], item["protocolVersion"], item["capabilities"], item["scope"])
+    entry.recorded_at_ms = int(item["recordedAt"])
+    if item.get("initialize") is not None:
+        entry.initialize = results[item["initialize"]]
+    for method, stored in item["lists"].items():
+        if method in LIST_MEMBER:
+            is_error = "error" in stored
+            entry.lists[method] = (is_error, results[stored["error"] if is_error else stored["pages"][0]])
+    entry.start_requests = [str(method) for method in item["startRequests"]]
+    entry.doubts = [str(method) for method in item.get("doubts", ())]
+    return entry
+
+
+def write_recording(recording):
+    """The file's bytes: see the theory for their form."""
+    out = [b'{"schema":%d,"layout":"result lines","owner":%s,"program":[%s],"entries":[' % (
+        SCHEMA, json_string(recording.owner), b",".join(json_string(word) for word in recording.program))]
+    separator = b""
+    for entry in recording.entries.values():
+        out[-1] += separator + b'{"era":%s,"protocolVersion":%s,"capabilities":%s,"scope":%s,"recordedAt":%d' % (
+            json_string(entry.era), json_string(entry.version), json_string(entry.capabilities),
+            json_string(entry.scope), entry.recorded_at_ms)
+        out[-1] += b',"serverInfo":%s' % _server_info(entry)
+        out[-1] += b',"startRequests":[%s]' % b",".join(json_string(method) for method in entry.start_requests)
+        out[-1] += b',"doubts":[%s],"initialize":' % b",".join(json_string(method) for method in entry.doubts)
+        _put_result(out, entry.initialize)
+        out[-1] += b',"lists":{'
+        comma = b""
+        for method, (is_error, result) in entry.lists.items():
+            out[-1] += comma + json_string(method) + (b':{"error":' if is_error else b':{"pages":[')
+            _put_result(out, result)
+            out[-1] += b"}" if is_error else b"]}"
+            comma = b","
+        out[-1] += b"}}"
+        separator = b","
+    out[-1] += b"]}"
+    return b"\n".join(out) + b"\n"
+
+
+def _put_result(out, result):
+    """A result on a line of its own; the next skeleton line follows."""
+    if result is None:
+        out[-1] += b"null"
+    else:
+        out += [result, b""]
+
+
+def _server_info(entry):
+    """The serverInfo of the recorded handshake on one line, null if there is none."""
+    try:
+        return members(entry.initialize or b"")["serverInfo"]
+    except (ValueError, KeyError):
+        return b"null"
+
+
+def merged_recording(disk, recording, dirty):
+    """The bytes to write: what `disk` (bytes or None) holds, with the dirty members of `recording` laid over it.
+
+    dirty: set of (entry key, member); member is "*" (the whole entry), "initialize", "startRequests", "doubts" or a
+    list method. None if the file belongs to a newer program.
+    """
+    if disk is not None and _newer_schema(disk):
+        return None
+    merged = Recording(recording.program, recording.owner)
+    merged.entries = read_recording(disk, recording.owner) if disk else {}
+    for key, member in sorted(dirty):
+        mine = recording.entries.get(key)
+        if mine is None:
+            continue
+        if member == "*" or key not in merged.entries:
+            merged.entries[key] = mine
+            continue
+        theirs = merged.entries[key]
+        theirs.recorded_at_ms = mine.recorded_at_ms
+        if member == "initialize":
+            theirs.initialize = mine.initialize
+        elif member == "startRequests":
+            theirs.start_requests = mine.start_requests
+        elif member == "doubts":
+            theirs.doubts = mine.doubts
+        elif member in mine.lists:
+            theirs.lists[member] = mine.lists[member]
+        else:
+            theirs.lists.pop(member, None)
+    return write_recording(merged)
+
+
+def _newer_schema(disk):
+    try:
+        schema = _take_apart(disk)[0].get("schema")
+    except (ValueError, RecursionError):
+        try:
+            document = parse_json(disk)
+        except ValueError:
+            return False
+        schema = document.get("schema") if isinstance(document, dict) else None
+    return type(schema) is int and schema > SCHEMA
+
+# ============================================================================
+# L7 RELAY - the engine: one client, one server                   [pure, hot]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2 L5 L6
+# Used by: L8 L15
+# Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, WakeEnded, Write,
+#         Save, RunWake, KillWake, HoldClient, Exit, Flights, Told, Shelf, Wake, ClientDesk, ServerDesk, Relay, RELAY_TABLE
+# Never:  reads a clock, touches a descriptor, parses more of a line than it must
+# Tests:  tests/test_l07_relay.py
+# ----------------------------------------------------------------------------
+# Theory: states of the server side, as the client's lines meet them.
+#
+#   ASLEEP    no process. Recorded answers go out; the first other request starts.
+#   COLD      started by a line that passes straight on: a handshake that is not
+#             recorded, or a request before any handshake. All lines pass, in order.
+#   REPLAY    started behind the client's back: its own `initialize` goes first under
+#             our id. Requests queue; recorded answers still go out; the client's
+#             answers to the server bypass the queue (a server may wait for a ping).
+#   SETTLE    handshake done, and the recording says that this server asks for
+#             `roots/list` at its start: the queue waits until the client answered
+#             that, 2 s at most, so that a late start looks like an early one.
+#   LIVE      all lines pass.
+#   STOPPING  the child is on its ladder. After an idle stop or a failure this looks
+#             like ASLEEP, but a start waits until the process is reaped: never two
+#             generations at once. When the client leaves, nothing starts any more.
+#
+# The order at a wake is fixed: initialize, its answer, initialized, log level,
+# subscriptions, our listings, then the queue as it came. The listings are compared
+# with the recording: a recording is a promise that each real start checks. What a
+# server announces between its start and the end of that check is no change: it is
+# folded into the comparison (server-everything sends `list_changed` four times).
+#
+# Every accepted request gets exactly one answer. `Flights` knows them by the JSON
+# value of their ids, both ways, and is emptied whole at each failure. A call is
+# never sent twice. A cancelled request gets no answer of ours; a late one of the
+# server passes. In a batch each id is known, failures come as one array.
+#
+# A startup deadline is armed at the spawn, and at an `initialize` for a running
+# server; it ends when replay, listings, probes and handshakes are answered (A10.1),
+# and never limits a call: a request of the 2026-07-28 revision, which has no
+# handshake, does not hold it. Such requests pass untouched and unrecorded.
+#
+# Two desks judge lines, one per direction; the relay itself owns the state, the
+# timers and the ways in and out of a generation. A judge returns True for "pass it
+# on as it is": neighbours that pass leave as one slice of the block they came in.
+# What can still go wrong: a client that reuses an id of ours ("mcp-lazy-...").
+# ----------------------------------------------------------------------------
+ASLEEP, COLD, REPLAY, SETTLE, LIVE, STOPPING = "ASLEEP", "COLD", "REPLAY", "SETTLE", "LIVE", "STOPPING"
+CLIENT, SERVER = "client", "server"
+# How long a start may wait for the client's roots, and how long `list_changed` counts as part of it (design 4.3).
+SETTLE_WAIT_S = 2.0
+# A list that the server called changed and nobody asked for again is asked for by us (A9.8).
+RELIST_WAIT_S = 2.0
+FILL_IDLE_S = 0.1
+# Starts that fail in a row before the next one is put off; the longest delay (A10.13).
+QUICK_EXITS, LONGEST_BACKOFF_S = 3, 30.0
+LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+CHANGED = {"tools/list": "notifications/tools/list_changed", "prompts/list": "notifications/prompts/list_changed",
+           "resources/list": "notifications/resources/list_changed",
+           "resources/templates/list": "notifications/resources/list_changed"}
+CAPABILITY_OF = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources",
+                 "resources/templates/list": "resources"}
+
+
+class Settings(Record):
+    """What the command line said, in seconds and plain values; see the option table of the CLI."""
+    __slots__ = ("start_timeout_ns", "idle_stop_s", "stop_grace_s", "drain_s", "call_timeout_ns", "restart_backoff_s",
+                 "refresh_fatal", "fill", "server_name", "wake", "wake_interval_s", "wake_timeout_s", "log_calls")
+
+
+class ClientLines(Record):
+    """event: a block of whole lines from the client"""
+    __slots__ = ("raw",)
+
+
+class ClientTooLong(Record):
+    """event: a line of the client passed the limit and is skipped"""
+
+
+class ClientGone(Record):
+    """event: end of the client's input, or its output is closed"""
+    __slots__ = ("cause",)
+
+
+class StopSignal(Record):
+    """event: SIGTERM, SIGINT or SIGHUP came; the name"""
+    __slots__ = ("name",)
+
+
+class ServerLines(Record):
+    """event: a block of whole lines from the server"""
+    __slots__ = ("raw",)
+
+
+class ServerBroke(Record):
+    """event: the server's side cannot go on (it does not take input, or a line passed the limit); tail as in Exited"""
+    __slots__ = ("text", "tail")
+
+
+class WakeEnded(Record):
+    """event: the wake predicate ended; "exit status 0" and so on, or why it did not start"""
+    __slots__ = ("text",)
+
+
+class Write(Record):
+    """effect: bytes (whole lines) for CLIENT or SERVER"""
+    __slots__ = ("side", "raw")
+
+    def __init__(self, side, raw):
+        self.side, self.raw = side, raw
+
+
+class Save(Record):
+    """effect: the recording has something new (`Shelf.take_dirty`)"""
+
+
+class RunWake(Record):
+    """effect: start the wake predicate; answered by WakeEnded"""
+
+
+class KillWake(Record):
+    """effect: kill the wake predicate's group"""
+
+
+class HoldClient(Record):
+    """effect: stop (or go on) reading the client, the queue is full"""
+    __slots__ = ("hold",)
+
+
+class Release(Record):
+    """effect: the generation is over, close what is left of its descriptors"""
+
+
+class Noise(Record):
+    """effect: the start of a line of the server's stdout that is no message"""
+    __slots__ = ("raw",)
+
+
+class Exit(Record):
+    """effect: nothing is left to do; leave with this status once the client has its bytes"""
+    __slots__ = ("status",)
+
+
+class Flight:
+    """One open request of the client. note: what its answer teaches (a list method, "initialize", or (kind, value))."""
+    __slots__ = ("method", "key", "id_raw", "batch", "queued", "startup", "note", "since_s")
+
+    def __init__(self, env, since_s, batch=0):
+        self.method, self.key, self.id_raw, self.batch = env.method, env.id_key, env.id_raw, batch
+        self.queued = self.startup = False
+        self.note, self.since_s = None, since_s
+
+
+class Flights:
+    """Who waits for what: the client's requests and the server's, each by the value of its id."""
+    __slots__ = ("_open", "server", "startup", "_overdue")
+
+    def __init__(self):
+        self._open, self.server, self.startup, self._overdue = {}, {}, 0, set()
+
+    def __len__(self):
+        return sum(map(len, self._open.values()))
+
+    def __bool__(self):
+        return bool(self._open)
+
+    def __iter__(self):
+        return (flight for flights in self._open.values() for flight in flights)
+
+    def add(self, flight):
+        """An id that is in use already gets a second place: both answers will be delivered (A7.17)."""
+        self._open.setdefault(flight.key, []).append(flight)
+
+    def hold_start(self, flight):
+        """This one keeps the startup deadline armed."""
+        flight.startup = True
+        self.startup += 1
+
+    def take(self, key):
+        """The oldest open request with this id, now closed; None if there is none."""
+        flights = self._open.get(key)
+        if flights is None:
+            return None
+        flight = flights.pop(0)
+        if not flights:
+            del self._open[key]
+        self.startup -= flight.startup
+        return flight
+
+    def overdue(self, flight):
+        """Close one that we answered ourselves; its late answer will be dropped."""
+        self._open[flight.key].remove(flight)
+        if not self._open[flight.key]:
+            del self._open[flight.key]
+        self.startup -= flight.startup
+        if len(self._overdue) < 10000:
+            self._overdue.add(flight.key)
+
+    def was_overdue(self, key):
+        if key in self._overdue:
+            self._overdue.discard(key)
+            return True
+        return False
+
+    def take_all(self, keep_queued=False):
+        """Close and return all; with keep_queued those not yet sent stay."""
+        taken = [flight for flight in self if not (keep_queued and flight.queued)]
+        kept = [flight for flight in self if keep_queued and flight.queued]
+        self._open, self.startup = {}, 0
+        self._overdue.clear()
+        for flight in kept:
+            self.add(flight)
+        return taken
+
+
+class Told:
+    """What the client has said that a late server must hear: handshake, log level, subscriptions."""
+    __slots__ = ("init_params", "capabilities", "initialized", "level", "subscriptions")
+
+    def __init__(self):
+        self.init_params, self.capabilities, self.initialized = None, {}, False
+        self.level, self.subscriptions = None, {}
+
+
+class Shelf:
+    """The recorded answers for this client: what can be served, what a live answer teaches."""
+    __slots__ = ("recording", "scope", "entry", "served", "_dirty", "_capabilities", "now_ms", "_checked")
+
+    def __init__(self, recording, scope):
+        self.recording, self.scope = recording, scope
+        self.entry, self.served, self._dirty, self._capabilities = None, set(), set(), None
+        self.now_ms, self._checked = 0, set()
+
+    def take_dirty(self):
+        dirty, self._dirty = self._dirty, set()
+        return dirty
+
+    def has_news(self):
+        return bool(self._dirty)
+
+    def select(self, params):
+        """Choose the entry for a client's `initialize` params (raw). False if it can never be recorded (A6.4)."""
+        self.entry = self._capabilities = None
+        version, capabilities = params.get("protocolVersion"), params.get("capabilities")
+        if not isinstance(version, str) or not version:
+            return False
+        client = params.get("clientInfo")
+        client = client if isinstance(client, dict) else {}
+        scope = []
+        for word, value in self.scope:
+            if word in ("client", "client-version"):
+                value = canonical(client.get("name" if word == "client" else "version"))
+            scope.append("%s=%s" % (word, value))
+        key = entry_key(version, capabilities, "\n".join(scope))
+        self.entry = self.recording.entries.get(key) or Entry(*key)
+        return True
+
+    def initialize(self):
+        """The recorded handshake (raw) or None."""
+        if self.entry is None or not self._usable(self.entry.initialize):
+            return None
+        return self.entry.initialize
+
+    def listing(self, method):
+        """(is_error, raw) of a recorded list, or None."""
+        if self.entry is None or self.entry.initialize is None:
+            return None
+        stored = self.entry.lists.get(method)
+        return stored if stored is not None and self._usable(stored[1]) else None
+
+    def _usable(self, raw):
+        """A damaged result counts as not recorded."""
+        if raw is None or raw in self._checked:
+            return raw is not None
+        try:
+            good = isinstance(parse_json(raw), dict)
+        except ValueError:
+            good = False
+        if good:
+            self._checked.add(raw)
+        return good
+
+    def capabilities(self):
+        """The server's recorded capabilities (dict)."""
+        if self._capabilities is None:
+            try:
+                found = parse_json(self.entry.initialize)["capabilities"]
+            except (ValueError, KeyError, TypeError, AttributeError):
+                return {}
+            self._capabilities = found if isinstance(found, dict) else {}
+        return self._capabilities
+
+    def declares_changes(self, method):
+        declared = self.capabilities().get(CAPABILITY_OF[method])
+        return isinstance(declared, dict) and declared.get("listChanged") is True
+
+    def learn_initialize(self, raw, replayed):
+        """Store a handshake's result. "same", "new", "changed" or "too big"; a changed live one empties the lists (A6.1)."""
+        entry, outcome = self.entry, "new"
+        if entry.initialize is not None:
+            if same_json(entry.initialize, raw):
+                return "same"
+            outcome = "changed"
+        if len(raw) > MAX_RESULT_BYTES:
+            return "too big"
+        if outcome == "changed" and not replayed:
+            entry.lists, entry.start_requests, entry.doubts = {}, [], []
+        entry.initialize, self._capabilities = raw, None
+        self._note("*" if not replayed else "initialize")
+        return outcome
+
+    def learn_list(self, method, is_error, raw):
+        """Store a list's answer (raw None deletes). "same", "new", "changed", "doubted" or "too big"."""
+        entry = self.entry
+        before = entry.lists.get(method)
+        if raw is None or len(raw) > MAX_RESULT_BYTES:
+            if before is not None:
+                del entry.lists[method]
+                self._note(method)
+                return "changed"
+            return "same" if raw is None else "too big"
+        if before is not None and before[0] == is_error and same_json(before[1], raw):
+            self._doubt(method, False)
+            return "same"
+        if before is not None and not before[0] and not is_error and self._emptied(method, before[1], raw):
+            return "doubted"
+        self._doubt(method, False)
+        entry.lists[method] = (is_error, raw)
+        self._note(method)
+        return "new" if before is None else "changed"
+
+    def _emptied(self, method, before, after):
+        """True for the first empty list behind a full one: servers fill their lists late (A9.2)."""
+        if _item_count(method, after) != 0 or not _item_count(method, before) or method in self.entry.doubts:
+            return False
+        self._doubt(method, True)
+        return True
+
+    def _doubt(self, method, doubted):
+        if (method in self.entry.doubts) != doubted:
+            (self.entry.doubts.append if doubted else self.entry.doubts.remove)(method)
+            self._note("doubts")
+
+    def learn_start_requests(self, methods):
+        """Store which requests the server made at its start (design 4.3)."""
+        if self.entry is not None and self.entry.initialize is not None and self.entry.start_requests != methods:
+            self.entry.start_requests = methods
+            self._note("startRequests")
+
+    def _note(self, member):
+        self.entry.recorded_at_ms = self.now_ms
+        self.recording.entries[self.entry.key()] = self.entry
+        self._dirty.add((self.entry.key(), member))
+
+
+def _item_count(method, raw):
+    try:
+        return len(parse_json(raw)[LIST_MEMBER[method]])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def is_plain_listing(params):
+    """True if a list request asks for the first page and nothing else (A6.3)."""
+    if params is None:
+        return True
+    if not isinstance(params, dict) or is_modern(params):
+        return False
+    return all(name == "_meta" or name == "cursor" and value is None for name, value in params.items())
+
+
+def is_modern(params):
+    """True if params carry the 2026-07-28 envelope (A17.1)."""
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return isinstance(meta, dict) and isinstance(meta.get(VERSION_KEY), str)
+
+
+class Wake:
+    """The wake predicate (C1-C8): when it may run, what its end means."""
+    __slots__ = ("_relay", "_running")
+
+    def __init__(self, relay):
+        self._relay, self._running = relay, False
+
+    def consider(self):
+        """Run it, if there is one and nothing speaks against it."""
+        relay = self._relay
+        if (relay.settings.wake and not self._running and relay.state == ASLEEP
+                and relay.told.initialized and relay.told.init_params is not None):
+            self._running = True
+            relay.out += [RunWake(), SetTimer("wake-limit", relay.now_s + relay.settings.wake_timeout_s)]
+
+    def tick(self, event):
+        """A fixed beat that began with the relay (C2)."""
+        relay = self._relay
+        relay.out.append(SetTimer("wake-tick", relay.now_s + relay.settings.wake_interval_s))
+        self.consider()
+
+    def overran(self, event):
+        self._relay.log("wake command ran longer than its limit", 1)
+        self._relay.out.append(KillWake())
+
+    def ended(self, text):
+        self._running = False
+        relay = self._relay
+        relay.out.append(ClearTimer("wake-limit"))
+        if text == "exit status 0" and relay.state == ASLEEP:
+            relay.log("wake command matched: starting the server", 1)
+            relay.life.start(None, None)
+        elif text not in ("exit status 0", "exit status 1"):
+            relay.log("wake command failed: %s" % text, 1)
+
+    def stop(self):
+        if self._running:
+            self._relay.out.append(KillWake())
+
+
+class OwnRequests:
+    """The relay's own requests to the server and what their answers mean: replay, refresh, re-listing, fill."""
+    __slots__ = ("_relay", "_open", "_left", "_again", "_announce", "stale", "_count")
+
+    def __init__(self, relay):
+        self._relay, self._open, self._count = relay, {}, 0
+        self.reset()
+
+    def reset(self):
+        """A generation ended: whatever it still owed us will not come."""
+        self._open, self._left, self._again, self._announce, self.stale = {}, 0, set(), set(), set()
+
+    def __bool__(self):
+        return bool(self._open)
+
+    def refreshing(self):
+        return self._left > 0
+
+    def take(self, key):
+        """(kind, method) of the request of ours with this id, now closed; None if it is not ours."""
+        return self._open.pop(key, None) if self._open else None
+
+    def send(self, ident, kind, method, params_raw=None):
+        params = b"" if params_raw is None else b',"params":' + params_raw
+        self._relay.to_server(b'{"jsonrpc":"2.0","id":%s,"method":%s%s}\n' % (
+            json_string(ident), json_string(method), params))
+        self._open[ident] = (kind, method)
+
+    def replay_handshake(self):
+        relay = self._relay
+        self.send("mcp-lazy-init-%d" % relay.life.generation, "replay", "initialize", relay.told.init_params)
+
+    def answered(self, kind, method, line):
+        """One of ours came back. A line that does not parse counts as an error answer."""
+        try:
+            parts = members(line)
+        except ValueError:
+            parts = {}
+        if kind == "replay":
+            self._replayed(parts)
+        elif kind == "refresh":
+            self._refreshed(method, parts)
+        elif kind in ("relist", "fill"):
+            self.learn(method, parts)
+
+    def _replayed(self, parts):
+        relay, result = self._relay, parts.get("result", b"null")
+        if result[:1] != b"{":
+            reason = _error_text(parts)
+            relay.life.fail("refused the handshake%s" % (": " + reason if reason else ""), b"")
+            return
+        before = relay.shelf.entry.initialize
+        if relay.shelf.learn_initialize(result, replayed=True) == "changed":
+            relay.log("handshake differs, recorded: version %s -> %s" % (_version_of(before), _version_of(result)), 1)
+        relay.save()
+        self._restore_state()
+        relay.life.handshake_done()
+
+    def _restore_state(self):
+        """What a server that had been there all the time would know (A12.7); then our listings."""
+        relay, told = self._relay, self._relay.told
+        relay.to_server(INITIALIZED)
+        relay.life.sent_initialized = True
+        if told.level is not None:
+            self.send("mcp-lazy-level-%d" % relay.life.generation, "state", "logging/setLevel", told.level)
+        for number, params in enumerate(told.subscriptions.values(), 1):
+            self.send("mcp-lazy-subscribe-%d-%d" % (relay.life.generation, number), "state", "resources/subscribe", params)
+        for method in relay.shelf.entry.lists:
+            self._refresh(method)
+
+    def _refresh(self, method):
+        self.send("mcp-lazy-check-%d-%s" % (self._relay.life.generation, method), "refresh", method)
+        self._left += 1
+
+    def _refreshed(self, method, parts):
+        relay = self._relay
+        self._left -= 1
+        outcome = self.learn(method, parts)
+        if outcome == "changed":
+            relay.log("%s differs from the recording" % method, 1)
+            if method in relay.shelf.served or relay.shelf.declares_changes(method):
+                self._announce.add(CHANGED[method])
+        if not self._left:
+            again, self._again = self._again, set()
+            for name in sorted(again):
+                self._refresh(name)
+        if not self._left:
+            self.announce()
+        relay.life.settle_start()
+
+    def announce(self):
+        for notification in sorted(self._announce):
+            self._relay.log("telling the client: %s" % notification, 1)
+            self._relay.to_client(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(notification))
+        self._announce = set()
+
+    def learn(self, method, parts):
+        """Store a list answer of any origin. The shelf's verdict, or None where nothing can be said."""
+        relay, shelf = self._relay, self._relay.shelf
+        if shelf.entry is None or shelf.entry.initialize is None:
+            return None
+        result = parts.get("result", b"")
+        if result[:1] == b"{":
+            try:
+                cursor = members(result).get("nextCursor", b"null")
+            except ValueError:
+                return None
+            outcome = shelf.learn_list(method, False, result if cursor in (b"null", b'""') else None)
+        elif _error_code(parts) == METHOD_NOT_FOUND:
+            outcome = shelf.learn_list(method, True, parts["error"])
+        else:
+            return None
+        if outcome == "too big":
+            relay.log("%s is over %d bytes: not recorded" % (method, MAX_RESULT_BYTES), 1)
+        relay.save()
+        return outcome
+
+    def list_changed(self, notification):
+        """The server says that a list changed. True if the client hears it now."""
+        relay = self._relay
+        methods = [method for method in LISTS if CHANGED[method] == notification]
+        if relay.state in (REPLAY, SETTLE) or self._left:
+            # Part of the start: an answer that came before this line may be older than the change.
+            waiting = {method for kind, method in self._open.values() if kind == "refresh"}
+            self._again.update(method for method in methods
+                               if relay.life.sent_initialized and method not in waiting
+                               and relay.shelf.entry and method in relay.shelf.entry.lists)
+            if self._again and not self._left:
+                again, self._again = self._again, set()
+                for method in sorted(again):
+                    self._refresh(method)
+            return False
+        if relay.shelf.entry is not None and relay.state != STOPPING:
+            self.stale.update(method for method in methods if method in relay.shelf.entry.lists)
+            if self.stale:
+                relay.out.append(SetTimer("relist", relay.now_s + RELIST_WAIT_S))
+        return True
+
+    def relist(self, event):
+        """Nobody asked for a changed list: ask, so that the recording is right (A9.8)."""
+        stale, self.stale = self.stale, set()
+        for method in sorted(stale):
+            self._count += 1
+            self.send("mcp-lazy-relist-%d-%d" % (self._relay.life.generation, self._count), "relist", method)
+
+    def fill(self):
+        """Ask for every advertised list that is not recorded yet (A6.8)."""
+        relay, shelf = self._relay, self._relay.shelf
+        if shelf.entry is None or shelf.entry.initialize is None:
+            return
+        for method in LISTS:
+            if CAPABILITY_OF[method] in shelf.capabilities() and method not in shelf.entry.lists:
+                self._count += 1
+                self.send("mcp-lazy-fill-%d-%d" % (relay.life.generation, self._count), "fill", method)
+        if self._open:
+            relay.out.append(SetTimer("fill-limit", relay.now_s + seconds(relay.settings.start_timeout_ns)))
+
+    def give_up_fill(self, event):
+        missing = [(key, method) for key, (kind, method) in self._open.items() if kind == "fill"]
+        for key, method in missing:
+            del self._open[key]
+            self._relay.log("%s was not answered: not recorded" % method, 1)
+
+
+def _error_code(parts):
+    try:
+        return parse_json(parts["error"]).get("code")
+    except (KeyError, ValueError, AttributeError):
+        return None
+
+
+def _error_text(parts):
+    try:
+        return str(parse_json(parts["error"])["message"])[:200]
+    except (KeyError, ValueError, TypeError):
+        return ""
+
+
+def _version_of(initialize):
+    try:
+        return parse_json(members(initialize)["serverInfo"]).get("version")
+    except (KeyError, ValueError, AttributeError):
+        return None
+
+
+class ClientDesk:
+    """Judges the client's lines. A judge returns True if the line passes to the server as it is."""
+    __slots__ = ("_relay",)
+    JUDGES = {ASLEEP: "_asleep", COLD: "_passing", REPLAY: "_queueing", SETTLE: "_queueing", LIVE: "_passing",
+              STOPPING: "_stopping"}
+
+    def __init__(self, relay):
+        self._relay = relay
+
+    def judge(self, line):
+        return getattr(self, self.JUDGES[self._relay.state])(read_envelope(line), line)
+
+    def _asleep(self, env, line):
+        relay = self._relay
+        if env.kind == REQUEST:
+            if not self._answer(env, line):
+                relay.life.start(env, line)
+        elif env.kind == NOTIFICATION:
+            if env.method == "notifications/initialized":
+                relay.told.initialized = True
+                relay.wake.consider()
+        elif env.kind != RESPONSE:
+            relay.life.start(env, line)
+        return False
+
+    def _stopping(self, env, line):
+        return False if self._relay.leaving else self._asleep(env, line)
+
+    def _queueing(self, env, line):
+        relay = self._relay
+        if env.kind == RESPONSE:
+            relay.flights.server.pop(env.id_key, None)
+            relay.to_server(line)
+            relay.life.roots_answered()
+            return False
+        if env.kind == NOTIFICATION and env.method == "notifications/initialized":
+            relay.told.initialized = True
+            return False
+        if env.kind == NOTIFICATION and env.method == "notifications/cancelled":
+            flight = self._cancel(env, line)
+            if flight is not None and flight.queued:
+                relay.life.unqueue(flight)
+                return False
+        elif env.kind == REQUEST and env.method != "initialize" and not (
+                relay.life.sent_initialized and env.method == "logging/setLevel"):
+            if self._answer(env, line):
+                return False
+        relay.life.enqueue(env, line)
+        return False
+
+    def _passing(self, env, line):
+        relay = self._relay
+        if env.kind == REQUEST:
+            self.track(env, line)
+        elif env.kind == RESPONSE:
+            relay.flights.server.pop(env.id_key, None)
+        elif env.kind == BATCH:
+            self.track(env, line)
+        elif env.kind == NOTIFICATION:
+            if env.method == "notifications/cancelled":
+                self._cancel(env, line)
+            elif env.method == "notifications/initialized":
+                relay.told.initialized = True
+                if relay.life.sent_initialized:  # the replay said so already (A8.6)
+                    return False
+                relay.life.sent_initialized = True
+        return True
+
+    def _answer(self, env, line):
+        """True if the request is answered without the server (A7)."""
+        relay, method = self._relay, env.method
+        if method == "initialize":
+            self.remember(line)
+            result = relay.shelf.initialize()
+        elif method == "ping":
+            result = b"{}"
+        elif method == "logging/setLevel":
+            result = self._set_level(env, line)
+        elif method in LIST_MEMBER and is_plain_listing(params_of(env, line)):
+            is_error, result = relay.shelf.listing(method) or (False, None)
+            if result is not None:
+                relay.shelf.served.add(method)
+            if is_error:
+                relay.to_client(error_line(env.id_raw, result))
+                relay.log("%s cache" % method, 2)
+                return True
+        else:
+            result = None
+        if result is None:
+            return False
+        relay.to_client(result_line(env.id_raw, result))
+        if method == "initialize":
+            relay.log("handshake from cache (%s)" % relay.shelf.entry.version, 1)
+        else:
+            relay.log("%s cache" % method, 2)
+        return True
+
+    def _set_level(self, env, line):
+        """Answered here if the level is one and the server is known to log (A7.4b)."""
+        params = params_of(env, line)
+        if (is_modern(params) or not isinstance(params, dict) or params.get("level") not in LOG_LEVELS
+                or self._relay.shelf.entry is None or "logging" not in self._relay.shelf.capabilities()):
+            return None
+        self._relay.told.level = members(line)["params"]
+        return b"{}"
+
+    def remember(self, line):
+        """Keep a client's `initialize` for later starts, and look up its entry."""
+        relay = self._relay
+        relay.told = Told()
+        relay.shelf.entry = None
+        relay.shelf.served = set()
+        try:
+            raw = members(line).get("params", b"null")
+            params = parse_json(raw, exact=True)
+        except ValueError:
+            return
+        if isinstance(params, dict) and relay.shelf.select(params):
+            relay.told.init_params = raw
+            relay.told.capabilities = params.get("capabilities")
+
+    def track(self, env, line, queued=False):
+        """Open a flight for each request of a line that goes to the server."""
+        relay = self._relay
+        if env.kind == BATCH:
+            relay.life.batches += 1
+            for item in envelopes_of(env):
+                if item.kind == REQUEST:
+                    flight = Flight(item, relay.now_s, relay.life.batches)
+                    flight.queued = queued
+                    relay.flights.add(flight)
+            return
+        flight = Flight(env, relay.now_s)
+        flight.queued = queued
+        relay.flights.add(flight)
+        self._annotate(flight, env, line)
+        if relay.settings.call_timeout_ns and not relay.life.call_timer:
+            relay.life.call_timer = True
+            relay.out.append(SetTimer("call", relay.now_s + seconds(relay.settings.call_timeout_ns)))
+
+    def _annotate(self, flight, env, line):
+        """What the answer to this request will teach, and whether it belongs to the start (A10.1)."""
+        relay, method = self._relay, env.method
+        if method == "initialize":
+            if relay.state in (COLD, LIVE):
+                self.remember(line)
+                relay.life.arm_startup()
+            if relay.state not in (REPLAY, SETTLE) and relay.told.init_params is not None:
+                flight.note = "initialize"
+            relay.flights.hold_start(flight)
+            return
+        if method in LIST_MEMBER:
+            if is_plain_listing(params_of(env, line)):
+                flight.note = method
+                relay.own.stale.discard(method)
+        elif method in ("logging/setLevel", "resources/subscribe", "resources/unsubscribe"):
+            flight.note = (method, line)
+        if relay.told.init_params is None and (
+                method == "server/discover" or method in LIST_MEMBER or not is_modern(params_of(env, line))):
+            relay.flights.hold_start(flight)
+
+    def _cancel(self, env, line):
+        """The flight that `notifications/cancelled` names, closed without an answer; None if there is none (A11.3)."""
+        flights, params = self._relay.flights, params_of(env, line)
+        if not isinstance(params, dict) or params.get("requestId") is None:
+            return None
+        try:
+            ident = params["requestId"]
+            key = id_key_of(ident, canonical(ident).encode("ascii"))
+            flight = flights.take(key)
+        except (TypeError, RecursionError):
+            return None
+        if flight is not None and flight.method == "initialize":  # cannot be cancelled
+            flights.add(flight)
+            if flight.startup:
+                flights.startup += 1
+            return None
+        return flight
+
+
+def params_of(env, line):
+    """The params of a request; an empty tuple (no object, no None) if they cannot be read."""
+    try:
+        return env.params(line)
+    except (ValueError, AttributeError):
+        return ()
+
+
+class ServerDesk:
+    """Judges the server's lines. A judge returns True if the line passes to the client as it is."""
+    __slots__ = ("_relay",)
+
+    def __init__(self, relay):
+        self._relay = relay
+
+    def judge(self, line):
+        relay = self._relay
+        if relay.life.discarding:
+            return False
+        env = read_envelope(line)
+        kind = env.kind
+        if kind == RESPONSE and env.version2:
+            return self._response(env, line)
+        if kind == REQUEST and env.version2:
+            relay.flights.server[env.id_key] = env.id_raw
+            relay.life.server_asked(env.method)
+            return True
+        if kind == NOTIFICATION and env.version2:
+            return not env.method.endswith("list_changed") or relay.own.list_changed(env.method)
+        if kind == BATCH:
+            return self._batch(env)
+        relay.noise(line)
+        return False
+
+    def _response(self, env, line):
+        relay, key = self._relay, env.id_key
+        own = relay.own.take(key)
+        if own is not None:
+            if relay.state != STOPPING:
+                relay.own.answered(own[0], own[1], line)
+            return False
+        flight = relay.flights.take(key)
+        if flight is None:
+            return not relay.flights.was_overdue(key)
+        if flight.note is not None and not self._learn(flight, line):
+            relay.flights.add(flight)
+            relay.noise(line)
+            return False
+        if relay.settings.log_calls:
+            relay.log("%s server %.0f ms" % (flight.method, (relay.now_s - flight.since_s) * 1000), 2)
+        relay.life.heard = True
+        if flight.startup or relay.life.startup_armed:
+            relay.life.settle_start()
+        return True
+
+    def _learn(self, flight, line):
+        """Take what an answer teaches; False if the line is no JSON after all."""
+        relay, note = self._relay, flight.note
+        try:
+            parts = members(line)
+        except ValueError:
+            return False
+        good = parts.get("result", b"")[:1] == b"{"
+        if note == "initialize":
+            if good and relay.shelf.entry is not None:
+                outcome = relay.shelf.learn_initialize(parts["result"], replayed=False)
+                relay.log("handshake recorded (%s, %s)" % (relay.shelf.entry.version, outcome), 2)
+                relay.save()
+                relay.life.cold_handshake_done()
+        elif note in LIST_MEMBER:
+            served = note in relay.shelf.served
+            if relay.own.learn(note, parts) == "changed":
+                relay.log("%s differs from the recording" % note, 1)
+                if served:
+                    relay.to_client(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(CHANGED[note]))
+        elif good:
+            self._keep_state(note[0], members(note[1]).get("params", b"{}"))
+        return True
+
+    def _keep_state(self, method, params):
+        """A log level or subscription that a later generation must hear (A12.7)."""
+        told = self._relay.told
+        if method == "logging/setLevel":
+            told.level = params
+            return
+        uri = parse_json(params).get("uri")
+        if method == "resources/subscribe":
+            told.subscriptions[uri] = params
+        else:
+            told.subscriptions.pop(uri, None)
+
+    def _batch(self, env):
+        """An array of answers and more, in a revision that has batches: closed one by one, passed whole."""
+        for item in envelopes_of(env):
+            if item.kind == RESPONSE:
+                self._relay.flights.take(item.id_key)
+            elif item.kind == REQUEST:
+                self._relay.flights.server[item.id_key] = item.id_raw
+        self._relay.life.settle_start()
+        return True
+
+
+TIMERS = {"startup": ("life", "startup_expired"), "idle": ("life", "idle"), "settle": ("life", "release_queue"),
+          "window": ("life", "window_closed"), "call": ("life", "calls_overdue"), "ladder": ("life", "child_event"),
+          "fill": ("life", "fill"), "relist": ("own", "relist"), "fill-limit": ("own", "give_up_fill"),
+          "wake-tick": ("wake", "tick"), "wake-limit": ("wake", "overran"), "drain": ("life", "drain_over")}
+GENERATION_TIMERS = ("startup", "idle", "settle", "window", "relist", "fill", "fill-limit", "call")
+# Of a line that is no message, what a person may see.
+NOISE_BYTES = 200
+
+
+class Life:
+    """The generations of the server: start, queue, deadline, stop, and what is said when one ends badly.
+
+    Fields up to `started_s` belong to one generation and are set anew at its start.
+    """
+    __slots__ = ("startup_armed", "sent_initialized", "discarding", "call_timer", "noise_seen", "heard", "_asked",
+                 "_started_s", "generation", "batches", "stop_reason", "_relay", "_child", "_queue", "_queue_bytes",
+                 "_quick_exits", "_retry_at_s", "_last_trouble")
+
+    def __init__(self, relay):
+        self._relay, self._child = relay, Child(relay.settings.stop_grace_s)
+        self.generation, self.batches, self.stop_reason = 0, 0, ""
+        self._queue, self._queue_bytes = [], 0
+        self._quick_exits, self._retry_at_s, self._last_trouble = 0, 0.0, ""
+        self._new_generation()
+
+    def _new_generation(self):
+        self.startup_armed = self.sent_initialized = self.discarding = self.call_timer = self.heard = False
+        self.noise_seen, self._asked, self._started_s = "", [], self._relay.now_s
+
+    # -- start --
+
+    def start(self, env, line):
+        """Start the server for a line (None: for nobody, the wake predicate). While one stops, the line waits."""
+        relay = self._relay
+        if relay.now_s < self._retry_at_s:
+            self._refuse(env)
+            return
+        if env is not None:
+            self.enqueue(env, line)
+        if relay.state == ASLEEP:
+            self._launch(env is not None and env.method == "initialize")
+
+    def _refuse(self, env):
+        """During the backoff a request gets the last reason at once (A10.13)."""
+        relay = self._relay
+        if env is None:
+            return
+        text = "%s, as %d starts before" % (self._last_trouble, self._quick_exits)
+        advice = "the next start is due in %.1f s" % (self._retry_at_s - relay.now_s)
+        error = error_object(-32000, self._trouble(text, b"", advice))
+        if env.kind == BATCH:
+            id_raws = [item.id_raw for item in envelopes_of(env) if item.kind == REQUEST]
+            if id_raws:
+                relay.to_client(errors_array(id_raws, error))
+        elif env.kind == REQUEST:
+            relay.to_client(error_line(env.id_raw, error))
+
+    def _launch(self, handshake_passes):
+        relay = self._relay
+        self.generation += 1
+        self._new_generation()
+        relay.out.append(Spawn())
+        self.arm_startup()
+        if relay.settings.idle_stop_s:
+            relay.out.append(SetTimer("idle", relay.now_s + relay.settings.idle_stop_s))
+        if relay.told.init_params is not None and not handshake_passes:
+            relay.log("starting the server, generation %d: replay" % self.generation, 1)
+            relay.become(REPLAY)
+            relay.own.replay_handshake()
+            return
+        relay.log("starting the server, generation %d: no recorded handshake" % self.generation, 1)
+        relay.become(COLD)
+        self._send_queue()
+        self.settle_start()
+
+    def enqueue(self, env, line):
+        relay = self._relay
+        relay.client_desk.track(env, line, queued=True)
+        self._queue.append((env, line))
+        self._queue_bytes += len(line)
+        if self._queue_bytes > MAX_QUEUE_BYTES:
+            relay.out.append(HoldClient(True))
+
+    def unqueue(self, flight):
+        """A queued request was cancelled: it is never sent, and never answered."""
+        for index, (env, line) in enumerate(self._queue):
+            if env.kind == REQUEST and env.id_key == flight.key:
+                self._queue_bytes -= len(line)
+                del self._queue[index]
+                return
+
+    def _send_queue(self):
+        queue = self._queue
+        self._drop_queue()
+        for flight in self._relay.flights:
+            flight.queued = False
+        for _, line in queue:
+            self._relay.to_server(line)
+
+    def _drop_queue(self):
+        if self._queue_bytes > MAX_QUEUE_BYTES:
+            self._relay.out.append(HoldClient(False))
+        self._queue, self._queue_bytes = [], 0
+
+    def arm_startup(self):
+        if not self.startup_armed:
+            self.startup_armed = True
+            self._relay.out.append(SetTimer(
+                "startup", self._relay.now_s + seconds(self._relay.settings.start_timeout_ns)))
+
+    def handshake_done(self):
+        """A replay was answered: let the server ask what it asks at its start, then let the queue go."""
+        relay = self._relay
+        self._quick_exits, self.heard = 0, True
+        relay.out.append(SetTimer("window", relay.now_s + SETTLE_WAIT_S))
+        capabilities = relay.told.capabilities
+        if ("roots/list" in relay.shelf.entry.start_requests and isinstance(capabilities, dict)
+                and "roots" in capabilities):
+            relay.become(SETTLE)
+            relay.out.append(SetTimer("settle", relay.now_s + SETTLE_WAIT_S))
+        else:
+            self.release_queue()
+
+    def cold_handshake_done(self):
+        """The client's own handshake was answered."""
+        relay = self._relay
+        self._quick_exits, self.heard = 0, True
+        relay.out.append(SetTimer("window", relay.now_s + SETTLE_WAIT_S))
+        self._want_fill()
+
+    def release_queue(self, event=None):
+        relay = self._relay
+        if relay.state not in (REPLAY, SETTLE):
+            return
+        relay.out.append(ClearTimer("settle"))
+        self._send_queue()
+        relay.become(LIVE)
+        relay.log("server ready after %.0f ms" % ((relay.now_s - self._started_s) * 1000), 2)
+        self._want_fill()
+        self.settle_start()
+
+    def _want_fill(self):
+        if self._relay.settings.fill:
+            self._relay.out.append(SetTimer("fill", self._relay.now_s + FILL_IDLE_S))
+
+    def server_asked(self, method):
+        """A request of the server; those at its start are part of the recording."""
+        if self._relay.now_s - self._started_s < SETTLE_WAIT_S or self._relay.state in (COLD, REPLAY, SETTLE):
+            if method not in self._asked and method != "ping":
+                self._asked.append(method)
+                known = self._relay.shelf.entry.start_requests if self._relay.shelf.entry else ()
+                if method not in known:
+                    self._relay.shelf.learn_start_requests(sorted(set(known) | {method}))
+                    self._relay.save()
+
+    def window_closed(self, event):
+        self._relay.shelf.learn_start_requests(sorted(self._asked))
+        self._relay.save()
+
+    def roots_answered(self):
+        if self._relay.state == SETTLE and "roots/list" in self._asked and not self._relay.flights.server:
+            self.release_queue()
+
+    def settle_start(self):
+        """End the startup deadline once nothing of the start is open (A10.1)."""
+        relay = self._relay
+        if not self.startup_armed or relay.state not in (COLD, LIVE) or relay.flights.startup:
+            return
+        if relay.own.refreshing() and relay.settings.refresh_fatal:
+            return
+        self.startup_armed = False
+        relay.out.append(ClearTimer("startup"))
+        relay.become(LIVE)
+
+    # -- timers --
+
+    def startup_expired(self, event):
+        limit = format_duration(self._relay.settings.start_timeout_ns)
+        self.fail("timed out after %s (--start-timeout)" % limit, event.tail)
+
+    def idle(self, event):
+        """Stop a server that nobody needs (A12.2); ask again later while something is open."""
+        relay, idle_s = self._relay, self._relay.settings.idle_stop_s
+        due_s = relay.active_s + idle_s
+        if relay.now_s < due_s:
+            relay.out.append(SetTimer("idle", due_s))
+        elif (relay.state == LIVE and not relay.flights and not relay.flights.server and not relay.own
+                and relay.told.init_params is not None and relay.shelf.initialize() is not None):
+            relay.log("idle for %s: stopping the server" % format_duration(int(idle_s * 1e9)), 1)
+            self.stop("idle")
+        else:
+            relay.out.append(SetTimer("idle", relay.now_s + idle_s))
+
+    def fill(self, event):
+        relay = self._relay
+        if relay.flights or relay.now_s - relay.active_s < FILL_IDLE_S or relay.state not in (COLD, LIVE):
+            relay.out.append(SetTimer("fill", relay.now_s + FILL_IDLE_S))
+        else:
+            relay.own.fill()
+
+    def calls_overdue(self, event):
+        """Answer calls that are open longer than --call-timeout; the server is told and stays."""
+        relay, limit_ns = self._relay, self._relay.settings.call_timeout_ns
+        limit_s, self.call_timer = seconds(limit_ns), False
+        for flight in [flight for flight in relay.flights if flight.since_s + limit_s <= relay.now_s]:
+            if flight.queued:
+                self.unqueue(flight)
+            else:
+                relay.to_server(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n'
+                                % flight.id_raw)
+            relay.flights.overdue(flight)
+            text = self._trouble("%s timed out after %s (--call-timeout)" % (flight.method, format_duration(limit_ns)),
+                                 event.tail, "the server goes on and was told to cancel")
+            relay.to_client(error_line(flight.id_raw, error_object(-32000, text)))
+        waiting = [flight.since_s for flight in relay.flights]
+        if waiting:
+            self.call_timer = True
+            relay.out.append(SetTimer("call", min(waiting) + limit_s))
+
+    def drain_over(self, event):
+        self._relay.leave(ClientGone("end of input, and --drain is over"))
+
+    # -- ends --
+
+    def fail(self, text, tail):
+        """The generation is no good: error to all, nothing more is taken from it, ladder (A10.3)."""
+        relay = self._relay
+        phase = self._phase()
+        if not self.heard:
+            self._quick_exit(text)
+        relay.log("%s (%s)" % (text, phase), 1)
+        self._answer_all("%s during the %s" % (text, phase), tail)
+        self._drop_queue()
+        self.discarding = True
+        self.stop("failed")
+
+    def _phase(self):
+        relay = self._relay
+        if not self.heard:
+            return "handshake" if relay.told.init_params is not None else "start"
+        return "listing" if self.startup_armed and relay.own.refreshing() else "call"
+
+    def _answer_all(self, text, tail, keep_queued=False):
+        """An error for every open request; those of one batch as one array. The server's own are called off (A11.6)."""
+        relay = self._relay
+        advice = "a call that was sent may have been carried out; the next request starts the server again"
+        error = error_object(-32000, self._trouble(text, tail, advice))
+        batches = {}
+        for flight in relay.flights.take_all(keep_queued):
+            if flight.batch:
+                batches.setdefault(flight.batch, []).append(flight.id_raw)
+            else:
+                relay.to_client(error_line(flight.id_raw, error))
+        for id_raws in batches.values():
+            relay.to_client(errors_array(id_raws, error))
+        for id_raw in relay.flights.server.values():
+            relay.to_client(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n' % id_raw)
+        relay.flights.server.clear()
+
+    def _trouble(self, text, tail, advice):
+        """What failed, whose fault it looks like, what to do next (A10.5)."""
+        parts = ["mcp-lazy: %s: %s" % (self._relay.settings.server_name, text)]
+        if self.noise_seen:
+            parts.append("its stdout is not MCP: %s" % self.noise_seen)
+        words = bytes(tail).decode("utf-8", "replace").strip()
+        if words:
+            parts.append("its stderr ends: %s" % words)
+        return "; ".join(parts + [advice])
+
+    def stop(self, reason):
+        relay = self._relay
+        relay.out += [ClearTimer(name) for name in GENERATION_TIMERS]
+        self.startup_armed = False
+        if relay.state == STOPPING:
+            self.stop_reason = reason
+            return
+        self.stop_reason = reason
+        relay.become(STOPPING)
+        self.child_event(StopWanted(False))
+
+    def child_event(self, event):
+        """Hand an event to the child's table, and take what it says about itself."""
+        relay = self._relay
+        for effect in self._child.handle(event, relay.now_s):
+            if type(effect) is Ended:
+                self._ended(effect)
+            elif type(effect) is Unreapable:
+                self._answer_all("the server does not die, even by SIGKILL", b"")
+                relay.out.append(Exit(EXIT_FAILED))
+            else:
+                relay.out.append(effect)
+
+    def spawn_failed(self, event):
+        self.child_event(event)
+        self._relay.log("cannot start the server: %s" % event.text, 1)
+        self._last_trouble = "cannot start the server: %s" % event.text
+        self._answer_all(self._last_trouble, b"")
+        self._end_generation()
+
+    def _ended(self, ended):
+        relay, planned = self._relay, self._relay.state == STOPPING
+        text = "server exited (%s)" % ended.text
+        relay.log(text, 1)
+        if not planned:
+            if not self.heard:
+                self._quick_exit(text)
+            self._answer_all("%s during the %s" % (text, self._phase()), ended.tail)
+            self._drop_queue()
+        elif relay.leaving:
+            self._answer_all("%s, because the client ended its input (see --drain)" % text, ended.tail)
+        self._end_generation()
+
+    def _quick_exit(self, text):
+        """Count a start that came to nothing; from the third one on the next start is put off (A10.13)."""
+        self._quick_exits += 1
+        self._last_trouble = text
+        base_s = self._relay.settings.restart_backoff_s
+        if self._quick_exits >= QUICK_EXITS and base_s:
+            delay_s = min(LONGEST_BACKOFF_S, base_s * 2 ** min(self._quick_exits - QUICK_EXITS, 20))
+            self._retry_at_s = self._relay.now_s + delay_s
+
+    def _end_generation(self):
+        """The process is reaped: sleep, leave, or serve what came meanwhile."""
+        relay = self._relay
+        relay.out += [Release()] + [ClearTimer(name) for name in GENERATION_TIMERS]
+        relay.own.reset()
+        self.startup_armed = False
+        relay.become(ASLEEP)
+        if relay.leaving:
+            relay.out.append(Exit(EXIT_OK))
+        elif self._queue:
+            self._launch(any(env.method == "initialize" for env, _ in self._queue))
+
+
+STATES = (ASLEEP, COLD, REPLAY, SETTLE, LIVE, STOPPING)
+# One row per event, one column per state, in the order of STATES; IGNORE is a decision too.
+_ROWS = {
+    ClientLines: ("_client_lines",) * 6,
+    ClientTooLong: ("_client_too_long",) * 6,
+    ClientGone: ("leave",) + ("_client_gone",) * 5,
+    StopSignal: ("_stop_signal",) * 6,
+    ServerLines: (IGNORE,) + ("_server_lines",) * 5,
+    ServerBroke: (IGNORE,) + ("_server_broke",) * 4 + (IGNORE,),
+    Spawned: ("_child_event",) * 6,
+    SpawnFailed: (IGNORE,) + ("_spawn_failed",) * 5,
+    Exited: ("_child_event",) * 6,
+    OutputClosed: ("_child_event",) * 6,
+    TimerFired: ("_timer",) * 6,
+    WakeEnded: ("_wake_ended",) * 6,
+}
+RELAY_TABLE = {(state, event): name for event, row in _ROWS.items() for state, name in zip(STATES, row)}
+
+
+class Relay:
+    """The engine. handle(event, now_s) -> [effects]; see the theory for the states."""
+    __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "wake", "life",
+                 "leaving", "active_s", "client_desk", "_server_desk", "_draining")
+
+    def __init__(self, settings, shelf):
+        self.settings, self.shelf, self.state, self.now_s, self.out = settings, shelf, ASLEEP, 0.0, []
+        self.told, self.flights, self.own, self.wake, self.life = (
+            Told(), Flights(), OwnRequests(self), Wake(self), Life(self))
+        self.client_desk, self._server_desk = ClientDesk(self), ServerDesk(self)
+        self.leaving, self.active_s, self._draining = False, 0.0, False
+
+    def begin(self, now_s):
+        """The effects of the relay's own start."""
+        self.now_s = now_s
+        if self.settings.wake:
+            self.out.append(SetTimer("wake-tick", now_s + self.settings.wake_interval_s))
+        return self._taken()
+
+    def handle(self, event, now_s):
+        """The effects of one event."""
+        self.now_s = now_s
+        name = RELAY_TABLE[self.state, type(event)]
+        if name is not IGNORE:
+            getattr(self, name)(event)
+        if self._draining and not self.flights and not self.leaving:
+            self.leave(event)
+        return self._taken()
+
+    def _taken(self):
+        out, self.out = self.out, []
+        return out
+
+    def become(self, state):
+        """The only writer of `state`."""
+        if state != self.state:
+            self.log("%s -> %s" % (self.state, state), 2)
+            self.state = state
+
+    # -- what the desks use --
+
+    def log(self, text, level):
+        self.out.append(Log(text, level))
+
+    def save(self):
+        if self.shelf.has_news():
+            self.out.append(Save())
+
+    def to_client(self, raw):
+        self.out.append(Write(CLIENT, raw))
+
+    def to_server(self, line):
+        self.out.append(Write(SERVER, clean_line(line)))
+
+    def noise(self, line):
+        """A line of the server that is no message: told, never passed on (A10.14)."""
+        self.life.noise_seen = self.life.noise_seen or _kind_of_noise(bytes(line[:200]).strip())
+        self.log("non-JSON stdout line (%d bytes) of %s" % (len(line), self.settings.server_name), 1)
+        self.out.append(Noise(bytes(line[:NOISE_BYTES])))
+
+    # -- events --
+
+    def _client_lines(self, event):
+        self.active_s = self.now_s
+        self._walk(event.raw, self.client_desk.judge, SERVER)
+
+    def _server_lines(self, event):
+        self.active_s = self.now_s
+        if self.state in (LIVE, COLD) and not self.own.refreshing() and all_notifications(event.raw):
+            self.out.append(Write(CLIENT, event.raw))
+            return
+        self._walk(event.raw, self._server_desk.judge, CLIENT)
+
+    def _walk(self, block, judge, side):
+        """Give each line of a block to `judge`; neighbours that pass leave as one slice."""
+        size, at, start = len(block), 0, None
+        while at < size:
+            end = block.find(b"\n", at) + 1 or size
+            line = block if end - at == size else block[at:end]
+            before = len(self.out)
+            blank = line[0] in WHITESPACE and not line.strip()
+            passes = not blank and judge(line)
+            clean = passes and line[0] in b"{[" and line[-2] in b"}]"
+            if not clean:
+                if start is not None:
+                    self.out.insert(before, Write(side, block[start:at]))
+                    start = None
+                if passes:
+                    self.out.append(Write(side, clean_line(line)))
+            elif start is None:
+                start = at
+            at = end
+        if start is not None:
+            self.out.append(Write(side, block if start == 0 else block[start:]))
+
+    def _client_too_long(self, event):
+        text = "mcp-lazy: the client's line is longer than --max-line and was not read"
+        self.to_client(error_line(b"null", error_object(-32700, text)))
+
+    def _client_gone(self, event):
+        if self.leaving:
+            return
+        if self.settings.drain_s and self.flights and event.cause == "end of input":
+            self._draining = True
+            self.out.append(SetTimer("drain", self.now_s + self.settings.drain_s))
+            return
+        self.leave(event)
+
+    def _stop_signal(self, event):
+        if self.leaving:
+            self.life.child_event(StopWanted(True))
+            return
+        self.log("%s: stopping" % event.name, 1)
+        self.leave(event)
+
+    def leave(self, event):
+        """The client is gone or we are told to go: nothing starts any more."""
+        if self.leaving:
+            return
+        if type(event) is ClientGone:
+            self.log("%s: stopping" % event.cause, 1)
+        self.leaving, self._draining = True, False
+        self.wake.stop()
+        if self.state == ASLEEP:
+            self.out.append(Exit(EXIT_OK))
+        else:
+            self.life.stop("leaving")
+
+    def _server_broke(self, event):
+        self.life.fail(event.text, event.tail)
+
+    def _child_event(self, event):
+        self.life.child_event(event)
+
+    def _spawn_failed(self, event):
+        self.life.spawn_failed(event)
+
+    def _timer(self, event):
+        owner, method = TIMERS[event.name]
+        getattr(getattr(self, owner), method)(event)
+
+    def _wake_ended(self, event):
+        self.wake.ended(event.text)
+
+
+def clean_line(line):
+    """One message, LF behind it and nothing around it; the same object where it is so already."""
+    if line[-1:] == b"\n" and line[-2:-1] not in (b" ", b"\t", b"\r") and line[0] not in WHITESPACE:
+        return line
+    return bytes(line).strip() + b"\n"
+
+
+def _kind_of_noise(text):
+    """What a line that is no message looks like, for the error of a handshake that fails after it (A10.14)."""
+    if text.lower().startswith(b"content-length"):
+        return "it frames its messages with Content-Length headers"
+    if text in (b"{", b"}", b"[", b"]") or text[:1] == b'"':
+        return "it prints JSON over several lines"
+    return "it prints JSON that is no JSON-RPC 2.0 message" if text[:1] == b"{" else "it prints text"
+
+# ============================================================================
+# L8 RUN - binds the engine to loop, processes and files           [I/O, hot]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L7
+# Used by: L15
+# Owns:   RunOptions, Journal, Store, ServerLink, Driver, recorded_command, load_store, run_relay
+# Never:  decides what the protocol wants; that is the engine's
+# Tests:  tests/test_l08_run.py, and every real-process test
+# ----------------------------------------------------------------------------
+# Theory: one table, effect -> function of a few lines. An event is handed to the
+# engine, its effects are carried out in order; what they cause at once (a spawn
+# that fails, a pipe that breaks) is the next event, never a nested one. Output is
+# written once per turn, as one writev per side.
+#
+# Pressure: too much waiting for the server stops the reading of the client, too
+# much waiting for the client stops the reading of the server, nothing else stops.
+# Deadlines and signals work all the time, because nothing here waits.
+#
+# The end, in this order: the engine says Exit, the client's bytes go out (as long
+# as it takes any: FLUSH_STALL_S without progress ends that), a recording that could
+# not get its lock is tried once more, descriptors are set back, the guard leaves.
+# Nothing that matters is written at the end: clients kill within milliseconds.
+#
+# A broken pipe to the server mostly means that it just died: its wait status
+# comes within milliseconds and tells more, so that is waited for BROKEN_WAIT_S.
+# What can still go wrong: a reader of our stderr that takes nothing costs lines
+# (64 KiB are kept); a save that never gets the lock is lost, the next start has it.
+# ----------------------------------------------------------------------------
+FLUSH_STALL_S, FLUSH_STALL_AFTER_SIGNAL_S = 5.0, 1.0
+BROKEN_WAIT_S, END_WAIT_S = 0.1, 1.0
+LOCK_RETRY_S, LOCK_GIVE_UP_S = 0.05, 2.0
+TROUBLE_BYTES = 400
+LOG_FILE_LIMIT_BYTES = 10 * 1024 * 1024
+
+
+class RunOptions(Record):
+    """What a relay needs besides the engine's Settings. Paths are str or None; scope: [(word, value)]."""
+    __slots__ = ("argv", "cache_dir", "name", "scope", "max_line_bytes", "log_file", "verbose", "log_style",
+                 "stderr_log", "stderr_inherit", "wake_argv")
+
+
+class Journal:
+    """The relay's own log: to a file, to stderr, or nowhere (A16, F9). Never payloads."""
+    __slots__ = ("_options", "_sink", "_path", "_style", "_level")
+
+    def __init__(self, options, sink):
+        self._options, self._sink = options, sink
+        named = options.name is not None
+        self._path = options.log_file or (options.stderr_log if named else None)
+        self._style = "dsh" if named and options.log_style == "text" else options.log_style
+        self._level = 2 if options.verbose or named else 1
+        if self._path:
+            rotate_file(self._path, LOG_FILE_LIMIT_BYTES)
+
+    def line(self, text, level=1):
+        if level > self._level or not (self._path or self._options.verbose):
+            return
+        line = format_log_line(self._style, this_pid(), wall_s(), text).encode("utf-8", "replace")
+        if self._path:
+            append_to_file(self._path, line)
+        if self._options.verbose:
+            self._sink.put(line)
+
+
+class Store:
+    """The recording's file: load once, lay over what was learnt, under a lock that is never waited for."""
+    __slots__ = ("path", "recording", "_journal", "_dirty", "_failed", "_since_s")
+
+    def __init__(self, path, recording):
+        self.path, self.recording = path, recording
+        self._journal, self._dirty, self._failed, self._since_s = None, set(), False, None
+
+    def attach(self, journal):
+        self._journal = journal
+
+    def save(self, dirty, now_s):
+        """True if all is written (or cannot be); False if another process holds the lock: call again."""
+        self._dirty |= dirty
+        if not self._dirty or self.path is None:
+            return True
+        if self._since_s is None:
+            self._since_s = now_s
+        folder = self.path.rpartition("/")[0] or "."
+        try:
+            trouble = private_dir_trouble(folder, create=True)
+            if trouble:
+                raise OSError(errno.EACCES, trouble)
+            lock = lock_file(self.path + ".lock")
+            if lock is None:
+                if now_s - self._since_s < LOCK_GIVE_UP_S:
+                    return False
+                raise OSError(errno.EAGAIN, "another process keeps its lock")
+            try:
+                raw = merged_recording(read_private_file(self.path, MAX_RECORDING_BYTES), self.recording, self._dirty)
+                if raw is not None and len(raw) <= MAX_RECORDING_BYTES:
+                    replace_file(self.path, raw)
+            finally:
+                close_quietly(lock)
+        except OSError as error:
+            if not self._failed:
+                self._journal.line("cannot write recordings in %s: %s" % (folder, error.strerror or error))
+            self._failed = True
+        self._dirty, self._since_s = set(), None
+        return True
+
+
+def recorded_command(argv):
+    """(words as bytes, program files, words that may be stored) of a command; see `file_key`."""
+    def stat(word, index):
+        path = find_program(word) if index == 0 else word
+        seen = program_stat(path) if path else None
+        return (absolute_path(path),) + seen if seen else None
+
+    programs = program_words(argv, stat)
+    shown = [argv[0]] + [argv[index] for index, *_ in programs if index]
+    return [filesystem_bytes(word) for word in argv], programs, shown
+
+
+def load_store(options):
+    """(Store, why caching is off or None). A folder that somebody else may write to is never read (A4.3)."""
+    words, programs, shown = recorded_command(options.argv)
+    key = file_key(words, programs)
+    owner = key if options.name is not None else ""
+    recording = Recording(shown, owner)
+    path = "%s/%s.json" % (options.cache_dir, options.name if options.name is not None else key)
+    trouble = private_dir_trouble(options.cache_dir, create=False)
+    if trouble in ("owned by another user", "others may write to it", "not a directory"):
+        return Store(None, recording), "recordings are off: %s: %s" % (options.cache_dir, trouble)
+    raw = read_private_file(path, MAX_RECORDING_BYTES)
+    if raw:
+        recording.entries = read_recording(raw, owner)
+    return Store(path, recording), None
+
+
+class ServerLink:
+    """The descriptors of one server process."""
+    __slots__ = ("pid", "stdin", "stdout_fd", "stderr_fd", "splitter", "closing", "_driver", "_tail")
+
+    def __init__(self, driver):
+        """Start it. SpawnError if it does not start; all descriptors are given back then."""
+        self._driver, self._tail, self.closing, self.stderr_fd = driver, bytearray(), False, None
+        self.splitter = LineSplitter(driver.options.max_line_bytes)
+        opened = []
+        try:
+            opened += make_pipe()
+            opened += make_pipe()
+            theirs = [opened[0], opened[3], self._stderr(opened)]
+            self.pid = driver.processes.spawn(driver.options.argv, theirs)
+        except (SpawnError, OSError) as error:
+            for fd in opened:
+                close_quietly(fd)
+            if isinstance(error, SpawnError):
+                raise
+            raise SpawnError("no descriptors for it: %s" % error.strerror) from None
+        self.stdin, self.stdout_fd = Outbox(opened[1]), opened[2]
+        for fd in opened:
+            if fd not in (opened[1], opened[2], self.stderr_fd):
+                close_quietly(fd)
+        for fd in (opened[1], opened[2], self.stderr_fd):
+            if fd is not None:
+                set_blocking(fd, False)
+        if self.stderr_fd is not None:
+            driver.loop.watch(self.stderr_fd, self.read_stderr)
+
+    def _stderr(self, opened):
+        """The descriptor that becomes the server's stderr (A15)."""
+        options = self._driver.options
+        if options.stderr_inherit:
+            return 2
+        if options.stderr_log:
+            fd = open_append(options.stderr_log)
+            opened.append(fd)
+            set_blocking(fd, True)
+            return fd
+        opened += make_pipe()
+        self.stderr_fd = opened[-2]
+        return opened[-1]
+
+    def read_stderr(self):
+        """Copy what is there to our stderr, keep its end."""
+        raw = read_some(self.stderr_fd)
+        if raw is None:
+            return
+        if not raw:
+            self._forget_stderr()
+            return
+        self._driver.sink.put(raw)
+        self._tail += raw
+        del self._tail[:-TAIL_BYTES]
+
+    def _forget_stderr(self):
+        self._driver.loop.watch(self.stderr_fd)
+        close_quietly(self.stderr_fd)
+        self.stderr_fd = None
+
+    def tail(self):
+        """The end of the server's stderr, redacted, for an error text (bytes)."""
+        if self.stderr_fd is not None:
+            self.read_stderr()
+        options = self._driver.options
+        tail = file_tail(options.stderr_log, TAIL_BYTES) if options.stderr_log else bytes(self._tail)
+        tail = redact(tail, secret_values(own_environment())).strip()
+        return tail if len(tail) <= TROUBLE_BYTES else tail[-TROUBLE_BYTES:].partition(b"\n")[2] or tail[-TROUBLE_BYTES:]
+
+    def close_stdin(self):
+        if self.stdin.fd is not None:
+            self._driver.loop.watch(self.stdin.fd)
+            close_quietly(self.stdin.fd)
+            self.stdin.drop()
+            self.stdin.fd, self.stdin.broken = None, True
+
+    def close_stdout(self):
+        if self.stdout_fd is not None:
+            self._driver.loop.watch(self.stdout_fd)
+            close_quietly(self.stdout_fd)
+            self.stdout_fd = None
+
+    def close(self):
+        self.close_stdin()
+        self.close_stdout()
+        if self.stderr_fd is not None:
+            self.read_stderr()
+        if self.stderr_fd is not None:
+            self._forget_stderr()
+
+
+class Driver:
+    """Carries out what the engine says, and tells it what happened."""
+    __slots__ = ("options", "loop", "processes", "sink", "journal", "relay", "store", "link", "_signals", "_out",
+                 "_splitter", "_events", "_busy", "_client_open", "_held", "_status", "_wake_pid", "_streams", "_stall_s")
+
+    def __init__(self, options, relay, store):
+        self.options, self.relay, self.store = options, relay, store
+        self.loop, self.processes = Loop(), Processes()
+        self.sink = StderrSink(self.loop)
+        self.journal = Journal(options, self.sink)
+        store.attach(self.journal)
+        self.link = self._wake_pid = self._status = None
+        self._events, self._busy, self._client_open, self._held, self._stall_s = [], False, True, False, FLUSH_STALL_S
+        self._splitter, self._out = LineSplitter(options.max_line_bytes), Outbox(1)
+        self._streams, self._signals = StandardStreams(), SignalPipe()
+
+    # -- the way of an event --
+
+    def post(self, event):
+        """Hand an event to the engine and carry out what it says; one at a time."""
+        self._events.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        while self._events:
+            event = self._events.pop(0)
+            for effect in self.relay.handle(event, self.loop.now_s):
+                getattr(self, EFFECTS[type(effect)])(effect)
+            if not self._events:
+                self._flush()
+        self._busy = False
+        self._watch()
+
+    def _flush(self):
+        """Write what waits; a reader that is gone is the next event."""
+        if self._out.pending_bytes:
+            self._out.flush()
+            if self._out.broken:
+                self._events.append(ClientGone("output closed"))
+                self._client_open = False
+        link = self.link
+        if link is not None and link.stdin.pending_bytes:
+            link.stdin.flush()
+            if link.stdin.broken:
+                self._input_broke()
+        if link is not None and link.closing and not link.stdin.pending_bytes:
+            link.close_stdin()
+
+    def _input_broke(self):
+        self.link.close_stdin()
+        if not self.link.closing:
+            self.loop.set_timer("broken", self.loop.now_s + BROKEN_WAIT_S, lambda: self.post(
+                ServerBroke("server stopped accepting input", self._tail())))
+
+    def _watch(self):
+        """Set the watching of each descriptor by what waits where."""
+        link, watch = self.link, self.loop.watch
+        waiting = link.stdin.pending_bytes if link is not None else 0
+        reads = self._client_open and not self._held and waiting <= MAX_QUEUE_BYTES and self._status is None
+        watch(0, self.read_client if reads else None)
+        watch(1, None, self._more if self._out.pending_bytes else None)
+        if link is not None:
+            if link.stdin.fd is not None:
+                watch(link.stdin.fd, None, self._more if waiting else None)
+            if link.stdout_fd is not None:
+                watch(link.stdout_fd, self._read_server if self._out.pending_bytes <= MAX_OUTPUT_BYTES else None)
+        if self._status is not None and not self._out.pending_bytes:
+            self.loop.stop()
+
+    def _more(self):
+        """A reader takes more."""
+        before = self._out.pending_bytes
+        self._busy = True
+        self._flush()
+        self._busy = False
+        if self._status is not None and self._out.pending_bytes < before:
+            self._arm_stall()
+        if self._events:
+            self.post(self._events.pop())
+        else:
+            self._watch()
+
+    # -- what happens --
+
+    def read_client(self):
+        raw = read_some(0)
+        if raw is None:
+            return
+        if not raw:
+            self._client_open = False
+            blocks = self._splitter.rest()
+        else:
+            blocks = self._splitter.feed(raw)
+        for block in blocks:
+            self.post(ClientLines(block))
+        if self._splitter.too_long:
+            self._splitter.too_long = False
+            self.post(ClientTooLong())
+        if not raw:
+            self.post(ClientGone("end of input"))
+
+    def _read_server(self):
+        link = self.link
+        raw = read_some(link.stdout_fd)
+        if raw is None:
+            return
+        if not raw:
+            blocks = link.splitter.rest()
+            link.close_stdout()
+        else:
+            blocks = link.splitter.feed(raw)
+        for block in blocks:
+            self.post(ServerLines(block))
+        if self.link is not link:  # its generation ended meanwhile
+            return
+        if link.splitter.too_long:
+            link.splitter.too_long = False
+            self.post(ServerBroke("the server wrote a line longer than --max-line", self._tail()))
+        if not raw:
+            self.post(OutputClosed())
+
+    def _signalled(self):
+        arrived = self._signals.read()
+        self._collect()
+        for signum in STOP_SIGNALS:
+            if signum in arrived:
+                self._client_open, self._stall_s = False, FLUSH_STALL_AFTER_SIGNAL_S
+                self.post(StopSignal(signal_name(signum)))
+
+    def _collect(self):
+        """Tell the engine which of its processes ended."""
+        for pid, status in self.processes.collect():
+            if self.link is not None and pid == self.link.pid:
+                self.loop.clear_timer("broken")
+                self.post(Exited(describe_exit(status), self._tail()))
+            elif pid == self._wake_pid:
+                self._wake_pid = None
+                self.post(WakeEnded(describe_exit(status)))
+
+    def _tail(self):
+        return self.link.tail() if self.link is not None else b""
+
+    def _fired(self, name):
+        self.post(TimerFired(name, self._tail() if name in ("startup", "call") else b""))
+
+    # -- effects --
+
+    def _write(self, effect):
+        if effect.side == CLIENT:
+            self._out.put(effect.raw)
+        elif self.link is not None:
+            self.link.stdin.put(effect.raw)
+
+    def _spawn(self, effect):
+        try:
+            self.link = ServerLink(self)
+        except SpawnError as error:
+            self._events.append(SpawnFailed(str(error)))
+            return
+        self.journal.line("server started (pid %d)" % self.link.pid)
+        self._events.append(Spawned(self.link.pid))
+
+    def _close_input(self, effect):
+        if self.link is not None:
+            self.link.closing = True
+            if effect.force or not self.link.stdin.pending_bytes:
+                self.link.close_stdin()
+
+    def _kill_group(self, effect):
+        if self.link is not None:
+            self.processes.kill_group(self.link.pid, effect.signum)
+
+    def _release(self, effect):
+        self.loop.clear_timer("broken")
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+
+    def _set_timer(self, effect):
+        name = effect.name
+        self.loop.set_timer(name, effect.at_s, lambda: self._fired(name))
+
+    def _clear_timer(self, effect):
+        self.loop.clear_timer(effect.name)
+
+    def _log(self, effect):
+        self.journal.line(effect.text, effect.level)
+
+    def _noise(self, effect):
+        if self.options.verbose:
+            self.sink.put(b"mcp-lazy: stdout of the server: %s\n" % effect.raw.strip())
+
+    def _save(self, effect=None):
+        dirty = self.relay.shelf.take_dirty() if effect is not None else set()
+        if not self.store.save(dirty, self.loop.now_s):
+            self.loop.set_timer("save", self.loop.now_s + LOCK_RETRY_S, self._save)
+
+    def _run_wake(self, effect):
+        null = open_null()
+        try:
+            self._wake_pid = self.processes.spawn(self.options.wake_argv, [null, null, null])
+        except SpawnError as error:
+            self._events.append(WakeEnded(str(error)))
+        finally:
+            close_quietly(null)
+
+    def _kill_wake(self, effect):
+        if self._wake_pid is not None:
+            self.processes.kill_group(self._wake_pid, 9)
+
+    def _hold_client(self, effect):
+        self._held = effect.hold
+
+    def _exit(self, effect):
+        if self._status is None:
+            self._status = effect.status
+            self._arm_stall()
+
+    def _arm_stall(self):
+        self.loop.set_timer("stall", self.loop.now_s + self._stall_s, self.loop.stop)
+
+    # -- life --
+
+    def run(self):
+        """Serve until the client is gone; the exit status."""
+        try:
+            self._streams.make_nonblocking(1)
+            quick = self._streams.make_nonblocking(0)
+            self.loop.watch(self._signals.fd, self._signalled)
+            for effect in self.relay.begin(self.loop.now_s):
+                getattr(self, EFFECTS[type(effect)])(effect)
+            self._watch()
+            if quick:
+                self.read_client()  # what was written while we started, before `selectors` is loaded
+            while self.loop.running:
+                self.loop.turn()
+        finally:
+            self._end()
+        return self._status or EXIT_OK
+
+    def _end(self):
+        if self.link is not None:  # only after a stall or an error of ours
+            self.processes.kill_group(self.link.pid, 9)
+            self.link.close()
+        self.processes.wait_for_all(END_WAIT_S)
+        for _ in range(4):
+            self.loop.now_s = monotonic_s()
+            if self.store.save(set(), self.loop.now_s):
+                break
+            time.sleep(LOCK_RETRY_S)
+        self._streams.restore()
+        self.processes.close()
+        self.loop.close()
+
+
+EFFECTS = {
+    Write: "_write", Spawn: "_spawn", CloseInput: "_close_input", KillGroup: "_kill_group", Release: "_release",
+    SetTimer: "_set_timer", ClearTimer: "_clear_timer", Log: "_log", Noise: "_noise", Save: "_save",
+    RunWake: "_run_wake", KillWake: "_kill_wake", HoldClient: "_hold_client", Exit: "_exit",
+}
+
+
+def run_relay(options, settings):
+    """One relay from start to end; its exit status."""
+    store, trouble = load_store(options)
+    relay = Relay(settings, Shelf(store.recording, options.scope))
+    relay.shelf.now_ms = int(wall_s() * 1000)
+    driver = Driver(options, relay, store)
+    if trouble:
+        driver.journal.line(trouble)
+    driver.journal.line("start (%s)" % ("warm" if store.recording.entries else "cold"))
+    return driver.run()
+
+# ============================================================================
+# L9 SESSION - the client side of MCP, as coroutines             [mixed, cold]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2 L3 L4
+# Used by: L15
+# Owns:   Session
+# Never:  is loaded by a relay's warm start
+# Tests:  tests/test_l09_session.py
+# ----------------------------------------------------------------------------
+# Theory: a client of one process: requests are futures by id, notifications are
+# kept, requests of the server are answered with -32601. The end is the one that
+# the specification describes: close its input, wait, and only then kill.
+# ----------------------------------------------------------------------------
+
+
+class Session:
+    """An MCP client of a process that it starts. `await request(...)` gives the raw result (bytes).
+
+    PeerError for an error answer or a dead process.
+    """
+    __slots__ = ("pid", "heard", "_loop", "_processes", "_out", "_stdout_fd", "_splitter", "_waiting", "_count")
+
+    def __init__(self, loop, processes, argv, environment=None):
+        self._loop, self._processes, self._waiting, self._count, self.heard = loop, processes, {}, 0, []
+        their_in, our_out = make_pipe()
+        our_in, their_out = make_pipe()
+        null = open_null()
+        try:
+            self.pid = processes.spawn(argv, [their_in, their_out, null], environment)
+        finally:
+            for fd in (their_in, their_out, null):
+                close_quietly(fd)
+        for fd in (our_in, our_out):
+            set_blocking(fd, False)
+        self._out, self._stdout_fd, self._splitter = Outbox(our_out), our_in, LineSplitter()
+        loop.watch(our_in, self._read)
+
+    def notify(self, method):
+        self._write(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(method))
+
+    def request(self, method, params_raw=b"{}"):
+        """A Future of the result."""
+        self._count += 1
+        future = self._waiting[self._count] = Future()
+        self._write(b'{"jsonrpc":"2.0","id":%d,"method":%s,"params":%s}\n' % (
+            self._count, json_string(method), params_raw))
+        return future
+
+    def _write(self, line):
+        self._out.put(line)
+        self._flush()
+
+    def _flush(self):
+        self._out.flush()
+        if not self._out.broken:
+            self._loop.watch(self._out.fd, None, self._flush if self._out.pending_bytes else None)
+
+    def _read(self):
+        raw = read_some(self._stdout_fd)
+        if raw is None:
+            return
+        if not raw:
+            self._loop.watch(self._stdout_fd)
+            for future in self._waiting.values():
+                future.fail(PeerError("the process ended without an answer"))
+            return
+        for block in self._splitter.feed(raw):
+            for line in block.splitlines():
+                self._take(line)
+
+    def _take(self, line):
+        env = read_envelope(line)
+        if env.kind == RESPONSE and env.id_key in self._waiting:
+            parts = members(line)
+            future = self._waiting.pop(env.id_key)
+            if "result" in parts:
+                future.set(parts["result"])
+            else:
+                future.fail(PeerError(parts.get("error", b"").decode("utf-8", "replace")))
+        elif env.kind == REQUEST:
+            self._write(error_line(env.id_raw, error_object(METHOD_NOT_FOUND, "not a method of this client")))
+        else:
+            self.heard.append(env.method)
+
+    def close_input(self):
+        self._loop.watch(self._out.fd)
+        close_quietly(self._out.fd)
+
+    def close(self):
+        """Give the descriptors back; the process must be gone or is killed now."""
+        self._processes.kill_group(self.pid, 9)
+        self._loop.watch(self._stdout_fd)
+        close_quietly(self._stdout_fd)
+
+# ============================================================================
+# L15 CLI - options, help, demo; the only sys.exit               [I/O, mixed]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2 L3 L4 L7 L8 L9
+# Used by: -
+# Owns:   Option, OPTIONS, parse_flags, parse_environment, make_run, main
+# Never:  imports argparse (8 ms); writes to stdout while a relay runs
+# Tests:  tests/test_cli.py, tests/test_title.py, tests/test_name.py, tests/test_demo.py
+# ----------------------------------------------------------------------------
+# Theory: the flag grammar is Go's `flag` package (A1.3), because registrations in
+# the field were written for it: -x and --x are one, a boolean never takes the next
+# word, any other option always does, `--` is dropped once, the last one wins. A
+# flag on the command line wins over its variable, which is then not even parsed;
+# a variable that is set but empty counts as set (A1.6).
+# The order of the checks is part of the contract (A1.5): flags, --version,
+# variables, ranges, wake command, and only then the missing COMMAND.
+#
+# The personality comes from the name that we were started under (part 0), then
+# from a first word that is reserved, then it is the relay. It sets defaults only.
+# ----------------------------------------------------------------------------
+COMMANDS = ("config", "hub", "cache", "demo", "doctor", "paths", "help")
+DURATION, BOOLEAN, TEXT, BYTES, DECIMAL = "duration", "boolean", "text", "bytes", "decimal"
+
+
+class Option(Record):
+    """One option: name, kind, default as text, may it be zero?, help; `choices` of a text."""
+    __slots__ = ("name", "kind", "default", "zero", "help", "choices")
+
+    def variable(self):
+        return "MCP_LAZY_" + self.name.upper().replace("-", "_")
+
+
+OPTIONS = (
+    Option("start-timeout", DURATION, "60s", False, "limit for the start of the server, with its handshake", ()),
+    Option("idle-stop", DURATION, "0", True, "stop the server after so much silence; 0 = never", ()),
+    Option("cache-dir", TEXT, "", True, "folder of the recordings (default: the user's cache folder)", ()),
+    Option("log-file", TEXT, "", True, "append the relay's own log to this file", ()),
+    Option("verbose", BOOLEAN, "false", True, "the relay's own log on stderr, in detail", ()),
+    Option("wake-command", TEXT, "", True, "JSON array; exit status 0 of this command starts the server", ()),
+    Option("wake-interval", DURATION, "5s", False, "time between two runs of the wake command", ()),
+    Option("wake-timeout", DURATION, "1s", False, "limit for one run of the wake command", ()),
+    Option("version", BOOLEAN, "false", True, "print the version", ()),
+    Option("name", TEXT, "", True, "keep state and log under this name, stop after 10 idle minutes, fill all lists", ()),
+    Option("idle-timeout-min", DECIMAL, "", True, "idle stop in minutes (default 10 with --name)", ()),
+    Option("stderr-log", TEXT, "", True, "append the server's stderr to this file", ()),
+    Option("stderr", TEXT, "pipe", True, "pipe: copied, its end shown in errors; inherit: handed over",
+           ("pipe", "inherit")),
+    Option("call-timeout", DURATION, "0", True, "limit for one request; 0 = none", ()),
+    Option("drain", DURATION, "0", True, "at end of input wait so long for open requests", ()),
+    Option("stop-grace", DURATION, "500ms", False, "time between SIGTERM and SIGKILL", ()),
+    Option("restart-backoff", DURATION, "500ms", True, "first delay after three starts that failed; 0 = none", ()),
+    Option("refresh-fatal", BOOLEAN, "true", True, "a listing that hangs after a start ends the start", ()),
+    Option("cache-scope", TEXT, "", True, "recordings apart by: client, client-version, cwd, env:NAME (commas)", ()),
+    Option("fill", BOOLEAN, "false", True, "record every advertised list, asked for or not (true with --name)", ()),
+    Option("max-line", BYTES, str(MAX_LINE_BYTES), False, "longest line from either side, in bytes", ()),
+    Option("log-format", TEXT, "text", True, "text or json", ("text", "json")),
+    Option("no-argv0", BOOLEAN, "false", True, "leave the process title alone (also MCP_LAZY_ARGV0=off)", ()),
+)
+
+
+def find_option(name):
+    for option in OPTIONS:
+        if option.name == name:
+            return option
+    return None
+
+
+def parse_flags(words):
+    """({option name: value} of what the command line says, the server's command). UsageError, A1.3."""
+    given, at = {}, 0
+    while at < len(words) and len(words[at]) > 1 and words[at][0] == "-":
+        word = words[at]
+        at += 1
+        if word == "--":
+            break
+        name, equals, text = word[2 if word[:2] == "--" else 1:].partition("=")
+        if not name or name[0] == "-":
+            raise UsageError("bad flag syntax: %s" % word.partition("=")[0], show_usage=True)
+        if name in ("h", "help"):
+            raise UsageError("", show_usage=True)
+        option = find_option(name)
+        if option is None:
+            raise UsageError("flag provided but not defined: -%s%s" % (name, _nearest(name)), show_usage=True)
+        if not equals and option.kind != BOOLEAN:
+            if at == len(words):
+                raise UsageError("flag needs an argument: -%s" % name, show_usage=True)
+            text, at = words[at], at + 1
+        elif not equals:
+            text = "true"
+        try:
+            given[name] = parse_value(option, text)
+        except ValueError as error:
+            raise UsageError("invalid value for flag -%s: %s" % (name, error), show_usage=True) from None
+    return given, words[at:]
+
+
+def parse_value(option, text):
+    """The value of an option's text; ValueError with a reason."""
+    if option.kind == DURATION:
+        try:
+            return parse_duration(text)
+        except ValueError:
+            raise ValueError("%r is not a duration (like 1m30s)" % text) from None
+    if option.kind == BOOLEAN:
+        return parse_bool(text)
+    if option.kind == BYTES:
+        if not text.isascii() or not text.isdigit():
+            raise ValueError("%r is not a number of bytes" % text)
+        return int(text[:18])
+    if option.kind == DECIMAL:
+        value = float(text) if set(text) <= set("0123456789.") else -1.0
+        if not 0 <= value < 1e9:
+            raise ValueError("%r is not a number of minutes" % text)
+        return value
+    if option.choices and text not in option.choices:
+        raise ValueError("%r is not one of %s" % (text, ", ".join(option.choices)))
+    return text
+
+
+def _nearest(name):
+    """" (did you mean -x?)" for an option at most two edits away, else ""."""
+    best = min(OPTIONS, key=lambda option: _edits(name, option.name))
+    return " (did you mean -%s?)" % best.name if _edits(name, best.name) <= 2 else ""
+
+
+def _edits(one, other):
+    """Edit distance of two words."""
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        previous, row[0] = row[0], i
+        for j, b in enumerate(other, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (a != b))
+    return row[-1]
+
+
+def parse_environment(given, environment):
+    """`given` completed from variables, in the order of the table (A1.6). UsageError names the variable."""
+    values = dict(given)
+    for option in OPTIONS:
+        if option.name in given or option.name in ("version", "no-argv0"):
+            continue
+        raw = environment.get(option.variable().encode("ascii"))
+        if raw is None or raw == b"" and option.kind == TEXT and not option.choices:
+            continue
+        try:
+            values[option.name] = parse_value(option, filesystem_text(raw))
+        except ValueError as error:
+            raise UsageError("%s: %s" % (option.variable(), error)) from None
+    return values
+
+
+def check_ranges(values):
+    """One line for every value out of its range together (A1.8)."""
+    wrong = []
+    for option in OPTIONS:
+        value = values.get(option.name)
+        if option.kind in (DURATION, BYTES) and value is not None and (value < 0 or value == 0 and not option.zero):
+            wrong.append("%s must %s" % (option.name, "not be negative" if option.zero else "be more than 0"))
+    if wrong:
+        raise UsageError(", ".join(wrong))
+
+
+def parse_wake(text):
+    """The argv of a wake command (A1.7), None without one."""
+    if not text:
+        return None
+    try:
+        words = parse_json(text)
+    except ValueError:
+        words = None
+    if not isinstance(words, list) or not words or not all(type(word) is str for word in words) or not words[0]:
+        raise UsageError("wake-command must be a JSON array of strings, the first one not empty")
+    return words
+
+
+def parse_scope(text, environment):
+    """[(word, value)] of --cache-scope (A5.9); environment values as digests only."""
+    scope = []
+    for word in filter(None, text.split(",")):
+        if word == "cwd":
+            scope.append((word, working_directory()))
+        elif word[:4] == "env:" and len(word) > 4:
+            value = environment.get(filesystem_bytes(word[4:]))
+            scope.append((word, "unset" if value is None else sha256_hex(value)))
+        elif word in ("client", "client-version"):
+            scope.append((word, ""))
+        elif word != "capabilities":  # these always count
+            raise UsageError("cache-scope: %r is not one of client, client-version, cwd, env:NAME" % word)
+    return sorted(scope)
+
+
+def check_name(name, required):
+    """The name as it may stand in a path (F1), None without one."""
+    if not name and not required:
+        return None
+    if not name or name in (".", "..") or len(name) > 128 or any(c in name for c in "/\0\n"):
+        raise UsageError("name must be 1 to 128 characters, no /, and not . or ..: %r" % name)
+    return name
+
+
+def idle_stop_ns(given, values, named):
+    """The idle stop that holds: --idle-stop, or minutes, or the default of the personality (F8, I2)."""
+    if "idle-stop" in given and "idle-timeout-min" in given:
+        raise UsageError("idle-stop and idle-timeout-min say the same thing: give one")
+    if "idle-stop" in values and "idle-timeout-min" not in given:
+        return values["idle-stop"]
+    minutes = values.get("idle-timeout-min", 10.0 if named else 0.0)
+    return int(minutes * 60e9)
+
+
+def make_run(words, environment, named):
+    """(RunOptions, Settings, values) of a relay's command line. UsageError; `named` asks for --name (F1)."""
+    given, argv = parse_flags(words)
+    if given.get("version"):
+        return None, None, given
+    values = parse_environment(given, environment)
+    check_ranges(values)
+    wake_argv = parse_wake(values.get("wake-command", ""))
+    scope = parse_scope(values.get("cache-scope", ""), environment)
+    name = check_name(values.get("name", ""), named or "name" in given)
+    idle_ns = idle_stop_ns(given, values, name is not None)
+    if not argv:
+        raise UsageError("no COMMAND to run", show_usage=True)
+    for option in OPTIONS:
+        if option.name not in values and option.default:
+            values[option.name] = parse_value(option, option.default)
+    state_dir, log_path = dsh_paths(name, environment)
+    stderr_log = values.get("stderr-log") or (log_path if "stderr" not in given else None)
+    options = RunOptions(
+        argv, values.get("cache-dir") or state_dir or user_cache_dir(environment), name, scope, values["max-line"],
+        values.get("log-file") or log_path, values["verbose"], values["log-format"], stderr_log,
+        values["stderr"] == "inherit", wake_argv)
+    settings = Settings(
+        values["start-timeout"], seconds(idle_ns), seconds(values["stop-grace"]), seconds(values["drain"]),
+        values["call-timeout"], seconds(values["restart-backoff"]), values["refresh-fatal"],
+        values["fill"] or name is not None and "fill" not in given, name or server_name(argv),
+        wake_argv is not None, seconds(values["wake-interval"]), seconds(values["wake-timeout"]),
+        values["verbose"] or name is not None)
+    return options, settings, values
+
+
+def dsh_paths(name, environment):
+    """(state folder, log file) of a name (F2), (None, None) without one. The log's folder is made."""
+    if name is None:
+        return None, None
+    base = (home_dir(environment) or "") + "/.local/share/dsh/state"
+    state = filesystem_text(environment.get(b"DSH_LAZY_MCP_STATE_DIR") or b"") or base + "/lazy-mcp"
+    logs = filesystem_text(environment.get(b"DSH_LAZY_MCP_LOG_DIR") or b"") or base + "/mcp-logs"
+    private_dir_trouble(logs, create=True)
+    return state, "%s/%s.log" % (logs, name)
+
+
+def server_name(argv):
+    """What the server is called in errors: its program's basename (A10.5)."""
+    programs = recorded_command(argv)[2]
+    return (programs[1] if len(programs) > 1 else argv[0]).rpartition("/")[2]
+
+
+def usage():
+    """The option list."""
+    lines = ["usage: mcp-lazy [options] [--] COMMAND [ARG...]", "       mcp-lazy demo | paths | help", "", "options:"]
+    for option in OPTIONS:
+        value = "" if option.kind == BOOLEAN else " " + option.kind.upper()
+        default = " (%s)" % option.default if option.default not in ("", "false") else ""
+        lines.append("  --%-28s %s%s" % (option.name + value, option.help, default))
+    lines.append("Each option but version has a variable: MCP_LAZY_ and its name, as MCP_LAZY_IDLE_STOP.")
+    return "\n".join(lines) + "\n"
+
+
+# -- commands ----------------------------------------------------------------------
+
+def show_title(words, script):
+    """Make the first word of the command line that ps shows start with mcp-lazy (E4)."""
+    shown = shown_command()
+    if _names_us(shown):
+        return
+    name = script if _names_us(filesystem_bytes(script)) and script[:1] == "/" else "mcp-lazy"
+    raw_words = [filesystem_bytes(word) for word in [name] + words]
+    if not set_title(raw_words):
+        run_again_with_title(name, script, words)
+
+
+def _names_us(raw):
+    return raw.rpartition(b"/")[2].lower().startswith(b"mcp-lazy") and not set(raw) & set(WHITESPACE)
+
+
+def relay_command(words, script, named):
+    environment = own_environment()
+    options, settings, values = make_run(words, environment, named)
+    if options is None:
+        sys.stdout.write("mcp-lazy %s\n" % VERSION)
+        return EXIT_OK
+    if not values["no-argv0"] and environment.get(b"MCP_LAZY_ARGV0") != b"off":
+        show_title(words, script)
+    return run_relay(options, settings)
+
+
+def paths_command(words):
+    environment = own_environment()
+    state, log_path = dsh_paths("NAME", environment)
+    sys.stdout.write("recordings  %s\nwith --name %s/NAME.json\nlog         %s\n" % (
+        user_cache_dir(environment), state, log_path))
+    return EXIT_OK
+
+
+def help_command(words):
+    sys.stdout.write(usage())
+    return EXIT_OK
+
+
+def absent_command(word):
+    raise UsageError("the command %s is not part of version %s; a server of that name starts with: mcp-lazy -- %s" % (
+        word, VERSION, word))
+
+
+def run_command(argv):
+    """The exit status of one command line (argv[0] is the name we were started under)."""
+    words, script = argv[1:], absolute_path(argv[0])
+    base = script.rpartition("/")[2].lower()
+    if base.startswith("lazy-mcp"):
+        absent_command("hub")
+    if words[:1] and words[0] in COMMANDS and not base.startswith("dsh-lazy-mcp"):
+        command = {"help": help_command, "paths": paths_command, "demo": demo_command}.get(words[0])
+        return command(words[1:]) if command else absent_command(words[0])
+    return relay_command(words, script, base.startswith("dsh-lazy-mcp"))
+
+
+def main():
+    """The exit status; errors as one line on stderr, never a traceback on stdout."""
+    if posix is None:
+        sys.stderr.write("mcp-lazy: this system has no POSIX processes; it runs on Linux and macOS\n")
+        return EXIT_USAGE
+    try:
+        return run_command(sys.argv)
+    except UsageError as error:
+        text = "mcp-lazy: %s\n" % error if str(error) else ""
+        sys.stderr.write(text + (usage() if error.show_usage else ""))
+        return EXIT_USAGE
+    except LazyError as error:
+        sys.stderr.write("mcp-lazy: %s\n" % error)
+        return EXIT_FAILED
+
+
+# -- demo --------------------------------------------------------------------------
+
+DEMO_LIMIT_S, DEMO_START_S, DEMO_IDLE_S = 10.0, 0.25, 0.6
+EXAMPLE_TOOLS = (
+    ("echo", "Returns its message.", '{"message":{"type":"string"}}', '["message"]'),
+    ("add", "Adds two numbers.", '{"a":{"type":"number"},"b":{"type":"number"}}', '["a","b"]'),
+    ("wait", "Answers after so many seconds.", '{"seconds":{"type":"number"}}', '["seconds"]'),
+)
+EXAMPLE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+
+
+def example_server(delay_s):
+    """A small MCP server on stdin and stdout: tools, prompts, resources, logging. For the demo and for tests."""
+    time.sleep(delay_s)
+    for line in sys.stdin.buffer:
+        env = read_envelope(line)
+        if env.kind != REQUEST:
+            continue
+        try:
+            params = env.params(line)
+            result = example_answer(env.method, params if isinstance(params, dict) else {})
+            answer = result_line(env.id_raw, result.encode("ascii"))
+        except (PeerError, KeyError, TypeError, ValueError) as error:
+            code = getattr(error, "rpc_code", -32602)
+            answer = error_line(env.id_raw, error_object(code, str(error) or "invalid params"))
+        sys.stdout.buffer.write(answer)
+        sys.stdout.buffer.flush()
+    return EXIT_OK
+
+
+def example_answer(method, params):
+    """The result (JSON text) of one request to the example server. PeerError if there is none."""
+    if method == "initialize":
+        version = params.get("protocolVersion")
+        return ('{"protocolVersion":%s,"capabilities":{"tools":{"listChanged":true},"prompts":{},"resources":{},'
+                '"logging":{}},"serverInfo":{"name":"mcp-lazy-example","version":"%s"},"instructions":"An example."}'
+                % (encode_basestring_ascii(version if version in EXAMPLE_VERSIONS else EXAMPLE_VERSIONS[-1]), VERSION))
+    if method == "tools/list":
+        tools = ['{"name":"%s","description":"%s","inputSchema":{"type":"object","properties":%s,"required":%s}}' % tool
+                 for tool in EXAMPLE_TOOLS]
+        return '{"tools":[%s]}' % ",".join(tools)
+    if method == "prompts/list":
+        return '{"prompts":[{"name":"greet","description":"A greeting."}]}'
+    if method == "resources/list":
+        return '{"resources":[{"uri":"example://readme","name":"readme","mimeType":"text/plain"}]}'
+    if method == "resources/templates/list":
+        return '{"resourceTemplates":[]}'
+    if method in ("ping", "logging/setLevel"):
+        return "{}"
+    if method == "tools/call":
+        return '{"content":[{"type":"text","text":%s}]}' % encode_basestring_ascii(
+            example_call(params["name"], params.get("arguments") or {}))
+    raise PeerError("Method not found", METHOD_NOT_FOUND)
+
+
+def example_call(tool, arguments):
+    if tool == "echo":
+        return str(arguments["message"])
+    if tool == "add":
+        return str(arguments["a"] + arguments["b"])
+    if tool == "wait":
+        time.sleep(min(float(arguments["seconds"]), 60.0))
+        return "waited"
+    raise PeerError("Unknown tool", -32602)
+
+
+def own_command():
+    """The words that start this program again."""
+    path = absolute_path(__file__)
+    seen = program_stat(path)
+    if seen is None:  # inside a zipapp
+        return [sys.executable, "-I", absolute_path(sys.argv[0])]
+    return [path] if seen[2] else [sys.executable, "-I", "-S", path]
+
+
+def children_of(pid):
+    """[(pid, resident KiB)] of the processes below one, the guard left out; Linux only, [] elsewhere."""
+    found = []
+    for child in child_pids(pid):
+        if child_title(child)[:2] != [b"sh", b"-c"]:
+            found.append((child, resident_kib(child)))
+    return found
+
+
+class Demo:
+    """Sessions of a scripted client with a relay in front of the example server, as a timeline."""
+
+    def __init__(self, folder):
+        self.loop, self.processes, self.rows, self.start_s = Loop(), Processes(), [], monotonic_s()
+        self.tasks = Tasks(self.loop)
+        self.command = own_command() + [
+            "--cache-dir", folder, "--idle-stop", "%dms" % (DEMO_IDLE_S * 1000), "--"] + own_command() + [
+            "demo", "--server", "--delay", str(DEMO_START_S)]
+
+    def note(self, phase, text, took_s, session=None):
+        """One row: what was seen, how long it took, and the processes and memory at that moment."""
+        servers = children_of(session.pid) if session else []
+        self.rows.append({
+            "at_ms": round((monotonic_s() - self.start_s) * 1000), "phase": phase, "what": text,
+            "took_ms": round(took_s * 1000, 1), "server_processes": len(servers),
+            "relay_mib": round(resident_kib(session.pid) / 1024, 1) if session else 0.0,
+            "server_mib": round(sum(kib for _, kib in servers) / 1024, 1)})
+
+    async def timed(self, awaitable):
+        start_s = monotonic_s()
+        value = await awaitable
+        return value, monotonic_s() - start_s
+
+    async def open(self, phase):
+        """A session up to its listing, as every client begins."""
+        start_s = monotonic_s()
+        session = Session(self.loop, self.processes, self.command)
+        await session.request("initialize", b'{"protocolVersion":"2025-06-18","capabilities":{},'
+                                            b'"clientInfo":{"name":"demo","version":"1"}}')
+        self.note(phase, "start to handshake answered", monotonic_s() - start_s, session)
+        session.notify("notifications/initialized")
+        _, took_s = await self.timed(session.request("tools/list"))
+        self.note(phase, "tools/list answered", took_s, session)
+        return session
+
+    async def close(self, session, phase):
+        start_s = monotonic_s()
+        below = [pid for pid, _ in children_of(session.pid)]
+        session.close_input()
+        while not self.processes.collect() or any(resident_kib(pid) for pid in below):
+            await self.tasks.sleep(0.002)
+        session.close()
+        self.note(phase, "input closed, relay and server gone", monotonic_s() - start_s)
+
+    async def until(self, condition):
+        while not condition():
+            await self.tasks.sleep(0.005)
+
+    async def run(self):
+        session = await self.open("cold")
+        await self.close(session, "cold")
+        session = await self.open("warm")
+        call = b'{"name":"add","arguments":{"a":20,"b":22}}'
+        result, took_s = await self.timed(session.request("tools/call", call))
+        if b'"42"' not in result:
+            raise LazyError("the example server answered %r" % result)
+        self.note("wake", "tools/call started the server and was answered", took_s, session)
+        _, took_s = await self.timed(session.request("tools/call", call))
+        self.note("wake", "tools/call to the running server", took_s, session)
+        start_s = monotonic_s()
+        await self.until(lambda: not children_of(session.pid))
+        self.note("idle", "silence, then the server was stopped", monotonic_s() - start_s, session)
+        _, took_s = await self.timed(session.request("tools/list"))
+        self.note("idle", "tools/list, still answered", took_s, session)
+        await self.close(session, "end")
+
+
+def demo_command(words):
+    """The timeline of a cold and a warm session, a wake, an idle stop and the end; --json for machines."""
+    if words[:1] == ["--server"]:
+        delay_s = float(words[2]) if words[1:2] == ["--delay"] and len(words) == 3 else 0.0
+        return example_server(delay_s)
+    if words not in ([], ["--json"]):
+        raise UsageError("demo takes --json, or --server [--delay SECONDS]")
+    folder = make_temporary_dir("mcp-lazy-demo-")
+    demo = Demo(folder)
+    SignalPipe()
+    try:
+        demo.tasks.run(demo.tasks.deadline(DEMO_LIMIT_S, demo.run(), LazyError("the demo took too long")))
+    finally:
+        demo.processes.wait_for_all(0)
+        demo.processes.close()
+        remove_dir(folder)
+    sys.stdout.write(demo_report(demo.rows, bool(words)))
+    return EXIT_OK
+
+
+def demo_report(rows, as_json):
+    if as_json:
+        import json
+        return json.dumps({"version": VERSION, "rows": rows}) + "\n"
+    lines = ["An example server (it needs %d ms to start) behind mcp-lazy %s:" % (DEMO_START_S * 1000, VERSION), "",
+             "    at ms  phase  took ms  server processes  relay MiB  server MiB  what"]
+    for row in rows:
+        lines.append("%(at_ms)9d  %(phase)-5s %(took_ms)8.1f %(server_processes)17d %(relay_mib)10.1f"
+                     " %(server_mib)11.1f  %(what)s" % row)
+    lines += ["", "cold: nothing was recorded, the server is started and asked. warm: answered from the recording,",
+              "no server process. wake: a call needs the server. idle: it is stopped again, the client notices nothing."]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
