@@ -20,7 +20,7 @@ if "__file__" not in globals():
     import os, sys
     sys.exit(os.path.exists(sys.argv[1]))
 # ....................................
-"""mcp-lazy: short.
+__doc__ = """mcp-lazy: short.
 
 Map
   L0 PRELUDE imports     L1 VALUES records
@@ -29,7 +29,7 @@ Map
 # ============================================================================
 # L0 PRELUDE - launcher and imports                                      [hot]
 # ----------------------------------------------------------------------------
-# Uses:   -                          Used by: L1 L3
+# Uses:   -                          Used by: L1 L3 L15
 # Owns:   VERSION, LIMIT
 # Never:  works
 # Tests:  tests/test_any.py
@@ -76,7 +76,7 @@ def now(record=Record):
 # ============================================================================
 # L15 CLI - the commands                                                 [I/O]
 # ----------------------------------------------------------------------------
-# Uses:   L1 L3                      Used by: -
+# Uses:   L0 L1 L3                   Used by: -
 # Owns:   main
 # Never:  waits
 # Tests:  tests/test_any.py
@@ -176,10 +176,6 @@ def broken(tmp_path):
 
 # --------------------------------------------------------------------- on the module itself
 
-needs_module = pytest.mark.skipif(not os.path.exists(MODULE), reason="the module is not there")
-
-
-@needs_module
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["check_layers.py", "map.py", "build_pyz.py", "startup.py"])
 def test_the_module_passes(name):
@@ -302,7 +298,7 @@ def test_map_finds_nothing_in_a_good_module(broken):
 def test_map_prints_what_layers_use(broken):
     rows = [line.split() for line in tool("map.py", "--module", broken()).stdout.splitlines()]
     assert [(row[0], row[4:]) for row in rows[1:]] == [
-        ("L0", ["-"]), ("L1", ["L0"]), ("L3", ["L0", "L1"]), ("L15", ["L1", "L3"])]
+        ("L0", ["-"]), ("L1", ["L0"]), ("L3", ["L0", "L1"]), ("L15", ["L0", "L1", "L3"])]
 
 
 @pytest.mark.parametrize("old, new, finding", [
@@ -310,14 +306,15 @@ def test_map_prints_what_layers_use(broken):
     ("L3 KERNEL  calls", "L3 KERNEL L4 LOOP", "the map lists L4 LOOP, which is not there"),
     ("L3 KERNEL  calls", "L3 CORE", "the map does not list L3 KERNEL"),
     ("L3 KERNEL  calls", "L3 KERNEL, L3 KERNEL", "the map lists a layer twice"),
-    ('"""mcp-lazy: short.', 'x = """', "no docstring with the map"),
+    ("__doc__ = ", "text = ", "no docstring with the map"),
     ("# L3 KERNEL", "# L16 KERNEL", "L15 stands after L16"),
     ("# Never:  thinks\n", "", "L3 has no `Never:` in its banner"),
     ("# Never:  thinks\n", "# Never:\n", "L3 has no `Never:` in its banner"),
     ("Used by: L15", "", "L3 has no `Used by:` in its banner"),
     ("Owns:   now", "Owns:   now, later", "L3 does not define `later`, which it says it owns"),
     ("# Uses:   L0 L1 ", "# Uses:   L0 ", "L3 says `Uses: L0`, the code says L0 L1"),
-    ("# Uses:   L1 L3 ", "# Uses:   L0 L1 L3 ", "L15 says `Uses: L0 L1 L3`, the code says L1 L3"),
+    ("# Uses:   L0 L1 L3 ", "# Uses:   L1 L3 ", "L15 says `Uses: L1 L3`, the code says L0 L1 L3"),
+    ("Used by: L1 L3 L15", "Used by: all", "L0 says `Used by: -`, the code says L1 L3 L15"),
     ("Used by: L3 L7 L15", "Used by: L3", "L1 says `Used by: L3`, the code says L3 L15"),
     ("tests/test_any.py", "tests/test_none.py", "L0 has no tests: tests/test_none.py is not there"),
 ])
@@ -357,6 +354,12 @@ def test_startup_finds(relay, old, new, finding):
     assert status == 1
     for way in "as a file", "as a module":
         assert re.search("^%s: %s" % (way, finding), said, re.M), said
+
+
+def test_startup_needs_a_first_line_that_starts_python(relay):
+    status, said = check("startup.py", relay("#!/usr/bin/env -S python3", "#!/usr/bin/python3"))
+    assert status == 1
+    assert said.endswith("mcp_lazy.py does not start Python with -c\n")
 
 
 @pytest.mark.slow
@@ -477,7 +480,6 @@ def test_the_ci_script_is_an_executable_bash_script():
     assert subprocess.call(["bash", "-n", script]) == 0
 
 
-@needs_module
 def test_the_version_is_a_plain_string():
     """So that it is read without importing the module."""
     with open(MODULE, encoding="utf-8") as file:
@@ -498,7 +500,6 @@ def project(tmp_path):
     return copy
 
 
-@needs_module
 @pytest.mark.network
 @pytest.mark.slow
 def test_the_wheel_holds_one_module_and_one_command(project, tmp_path):
@@ -517,7 +518,6 @@ def test_the_wheel_holds_one_module_and_one_command(project, tmp_path):
     assert commands.split() == ["[console_scripts]", "mcp-lazy", "=", "mcp_lazy:main"]
 
 
-@needs_module
 @pytest.mark.network
 @pytest.mark.slow
 def test_the_installed_command_runs(project, tmp_path):

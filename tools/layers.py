@@ -15,7 +15,7 @@ import re
 import sys
 import tokenize
 
-from scopes import IMPORTS, bound, loads, own_names
+from scopes import bound, loads
 
 BANNER = re.compile(r"^# L(\d+) ([A-Z]+) - ")
 RULE = re.compile(r"^# [=-]{20,}$")
@@ -32,7 +32,6 @@ class Layer:
         self.banner = banner            # the line with the tag
         self.first = self.last = banner
         self.names = set()              # defined at top level, imports included
-        self.imported = set()           # those of them that an import binds
         self.uses = {}                  # number of another layer -> names used
 
     @property
@@ -68,8 +67,6 @@ class Module:
         layer = self.layer_at(statement.lineno)
         names = bound([statement])
         layer.names |= names
-        layer.imported |= {name for node in ast.walk(statement) if isinstance(node, IMPORTS)
-                           for name in own_names(node)} & names
         for name in names:
             self.owner.setdefault(name, layer)
 
@@ -77,7 +74,7 @@ class Module:
         layer = self.layer_at(statement.lineno)
         for node in loads(statement):
             target = self.owner.get(node.id)
-            if target and target is not layer and node.id not in target.imported:
+            if target and target is not layer:
                 layer.uses.setdefault(target.number, set()).add(node.id)
 
     def beyond_launcher(self, nodes):
@@ -85,18 +82,22 @@ class Module:
         return (node for node in nodes if getattr(node, "lineno", 0) > self.launcher_last)
 
     def docstring(self):
-        """(text, first line, last line) of the docstring that holds the map, or None."""
-        for node in self.tree.body:
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) \
-                    and isinstance(node.value.value, str):
-                return node.value.value, node.lineno, node.end_lineno
-        return None
+        """The string node of the module's docstring, or None."""
+        return next(filter(None, map(docstring_of, self.tree.body)), None)
 
     def comments(self):
         """(line, text) of every comment, in order."""
         for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
             if token.type == tokenize.COMMENT:
                 yield token.start[0], token.string
+
+
+def docstring_of(statement):
+    """The string node of a statement that is a docstring: "..." or __doc__ = "..."; else None."""
+    value, targets = getattr(statement, "value", None), getattr(statement, "targets", [])
+    if isinstance(statement, ast.Expr) or "__doc__" in [getattr(t, "id", "") for t in targets]:
+        return value if isinstance(getattr(value, "value", None), str) else None
+    return None
 
 
 def find_layers(lines):

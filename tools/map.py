@@ -4,7 +4,8 @@
     python3 tools/map.py --check             exit 1 when the docstring or a banner is wrong
     python3 tools/map.py --module OTHER.py   look at another file
 
-What a layer uses is computed from its code. Names that an import binds (`sys`) are nobody's.
+What a layer uses is computed from its code: the layers whose top-level names it reads, those
+that an import binds among them.
 """
 
 import argparse
@@ -37,8 +38,8 @@ def map_findings(module):
     if not docstring:
         yield 1, "no docstring with the map"
         return
-    text, first, _ = docstring
-    listed = [(int(number), name) for number, name in MAP_ENTRY.findall(text)]
+    first = docstring.lineno
+    listed = [(int(number), name) for number, name in MAP_ENTRY.findall(docstring.value)]
     present = [(layer.number, layer.name) for layer in module.layers]
     for number, name in sorted(set(present) - set(listed)):
         yield first, "the map does not list L%d %s" % (number, name)

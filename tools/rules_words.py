@@ -11,6 +11,7 @@ import pkgutil
 import re
 import sys
 
+from layers import docstring_of
 from scopes import own_names
 
 TAG = re.compile(r"\bL(\d+)\b")
@@ -32,17 +33,14 @@ def prose(module):
 
 def docstrings(tree):
     """The string nodes that stand as statements, the module's map among them."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) \
-                and isinstance(node.value.value, str):
-            yield node.value
+    return filter(None, map(docstring_of, ast.walk(tree)))
 
 
 def higher_tags(module):
     """No comment of a layer speaks of a higher layer, but for `Used by:` and the map."""
-    _, first, last = module.docstring() or ("", 0, 0)
+    the_map = module.docstring()
     for line, text in prose(module):
-        if first <= line <= last:
+        if the_map and the_map.lineno <= line <= the_map.end_lineno:
             continue
         layer = module.layer_at(line)
         for match in TAG.finditer(text.split("Used by:")[0]):

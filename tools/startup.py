@@ -19,7 +19,7 @@ import threading
 
 MODULE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "mcp_lazy.py")
 # Beside what the interpreter loads for an empty program, which is asked for at run time.
-ALLOWED = set("_json _sha2 _sha256 _signal errno mcp_lazy posix select fcntl".split())
+ALLOWED = {"_json", "_sha2", "_sha256", "errno", "mcp_lazy"}
 SESSION = (
     b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18",'
     b'"capabilities":{},"clientInfo":{"name":"startup","version":"1"}}}\n',
@@ -41,8 +41,8 @@ def spy(name, side_path):
 spy("write", %r), spy("writev", %r)
 del spy
 """
-# What the shebang line does, and what `python3 -m` does, in words that a spy can precede.
-AS_FILE = "import sys;exec(open(sys.argv[1]).read(%s))"
+# The first line of the module: flags and a program. `python3 -m` in words a spy can precede.
+SHEBANG = re.compile(r'#!/usr/bin/env -S python3 (.*) -c "(.*)"$')
 AS_MODULE = "import runpy; runpy.run_module(%r, run_name='__main__', alter_sys=True)"
 LIMIT_S = 10
 
@@ -52,8 +52,7 @@ class Stage:
 
     def __init__(self, directory, module):
         self.directory, self.module = directory, os.path.abspath(module)
-        self.side, self.starts = self.path("modules"), self.path("starts")
-        self.server = self.path("server")
+        self.side, self.starts, self.server = map(self.path, ("modules", "starts", "server"))
         with open(self.server, "w") as file:
             file.write("#!/bin/sh\necho started >> '%s'\nexec '%s' '%s' demo --server\n"
                        % (self.starts, sys.executable, self.module))
@@ -94,13 +93,14 @@ class Stage:
 def commands(stage):
     """(title, an empty program, the relay under the spy) per way of starting."""
     with open(stage.module, encoding="utf-8") as file:
-        size = re.search(r"\.read\((\d+)\)", file.readline())
+        shebang = SHEBANG.match(file.readline().rstrip("\n"))
     empty, spy = stage.path("empty_program.py"), SPY % (stage.side, stage.side)
     with open(empty, "w") as file:
         file.write("import sys; print(*sys.modules)")
-    if size:
-        bare, launch = [sys.executable, "-I", "-S", "-c"], AS_FILE % size[1]
-        yield "as a file", bare + [launch, empty], bare + [spy + launch, stage.module]
+    if not shebang:
+        sys.exit("the first line of %s does not start Python with -c" % stage.module)
+    bare = [sys.executable, *shebang[1].split(), "-c"]
+    yield "as a file", bare + [shebang[2], empty], bare + [spy + shebang[2], stage.module]
     name = os.path.splitext(os.path.basename(stage.module))[0]
     elsewhere = "import sys; sys.path[0] = %r; " % stage.directory
     yield ("as a module", [sys.executable, "-c", elsewhere + AS_MODULE % "empty_program"],
@@ -111,15 +111,13 @@ def look(stage, empty, spied):
     """(modules beside the empty program's, complaints) of a warm start."""
     base = set(subprocess.run(empty, stdout=subprocess.PIPE, env=stage.env, check=True,
                               universal_newlines=True).stdout.split())
-    before = stage.started()
     answers = stage.session(spied)
-    cold = stage.started() - before
+    cold = stage.started()
     answers += stage.session(spied)
-    warm = stage.started() - before - cold
     complaints = []
     if not all(b'"result"' in answer for answer in answers):
         complaints.append("answers are missing or errors: %r" % answers)
-    if warm:
+    if stage.started() > cold:
         complaints.append("the second session started the server, so it was not warm")
     if not os.path.exists(stage.side):
         return [], complaints + ["nothing was written to descriptor 1 through posix.write"]
@@ -139,7 +137,8 @@ def main():
             modules, complaints = look(stage, empty, spied)
             print("%s: %s" % (title, " ".join(modules)))
             extra = [name for name in modules if name not in ALLOWED]
-            complaints += ["too much before the first answer: " + " ".join(extra)] if extra else []
+            if extra:
+                complaints.append("too much before the first answer: " + " ".join(extra))
             found += ["%s: %s" % (title, text) for text in complaints]
     for text in found:
         print(text)
