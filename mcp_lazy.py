@@ -62,7 +62,7 @@ Start reading at L7 (what happens), then L5 (processes), then L3 (every system c
 # L0 PRELUDE - launcher, hot imports, version, limits            [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   -
-# Used by: all
+# Used by: L1 L2 L3 L6 L7 L8 L15
 # Owns:   VERSION, MAX_LINE_BYTES, MAX_QUEUE_BYTES, MAX_OUTPUT_BYTES, MAX_RESULT_BYTES, MAX_RECORDING_BYTES, TAIL_BYTES
 # Never:  imports what the first warm answer does not need
 # Tests:  tests/test_l00_prelude.py
@@ -119,7 +119,7 @@ TAIL_BYTES = 8 * 1024
 # L1 VALUES - records, errors, durations, words, secrets          [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L2 L3 L4 L5 L6 L7 L8 L9 L15
+# Used by: L3 L5 L7 L8 L9 L15
 # Owns:   Record, LazyError, UsageError, SpawnError, PeerError, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
 #         parse_duration, format_duration, parse_bool, seconds, redact, secret_values, format_log_line
 # Never:  reads a clock, the environment or a file
@@ -153,6 +153,11 @@ class Record:
     def __repr__(self):
         fields = ", ".join("%s=%.200r" % (name, getattr(self, name, "?")) for name in self.__slots__)
         return "%s(%s)" % (type(self).__name__, fields)
+
+
+def record(name, fields, meaning):
+    """A Record class in one line: `fields` is a text, `meaning` its docstring."""
+    return type(name, (Record,), {"__slots__": tuple(fields.split()), "__doc__": meaning, "__module__": __name__})
 
 
 class LazyError(Exception):
@@ -292,23 +297,21 @@ def redact(raw, secrets):
     return raw
 
 
-def format_log_line(style, pid, wall_s, text):
-    """One line of the relay's log (A16.2; style "text", "json" or "dsh", F9), LF included."""
+def format_log_line(style, pid, stamp, text):
+    """One line of the relay's log (A16.2; style "text", "json" or "dsh", F9), LF included; stamp is UTC, with ms."""
     text = "".join(c if c >= " " else " " for c in text)
-    date, ms = time.gmtime(wall_s), int(wall_s * 1000) % 1000
-    clock = "%02d:%02d:%02d.%03d" % (date[3], date[4], date[5], ms)
     if style == "text":
-        return "mcp-lazy[%d] %s %s\n" % (pid, clock, text)
-    stamp = "%04d-%02d-%02dT%sZ" % (date[0], date[1], date[2], clock)
+        return "mcp-lazy[%d] %s %s\n" % (pid, stamp.partition("T")[2], text)
     if style == "dsh":
-        return "[lazy-mcp %s pid=%d] %s\n" % (stamp, pid, text)
-    return '{"time":"%s","pid":%d,"text":%s}\n' % (stamp, pid, encode_basestring_ascii(text))
+        return "[lazy-mcp %sZ pid=%d] %s\n" % (stamp, pid, text)
+    return '{"time":"%sZ","pid":%d,"text":%s}\n' % (stamp, pid, encode_basestring_ascii(text))
+
 
 # ============================================================================
 # L2 BYTES - lines, JSON with spans, JSON-RPC envelopes, keys     [pure, hot]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1
-# Used by: L4 L6 L7 L8 L9 L15
+# Uses:   L0
+# Used by: L6 L7 L8 L9 L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
 #         envelopes_of, all_notifications, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
@@ -780,6 +783,12 @@ def all_notifications(block):
 
 # -- answers ---------------------------------------------------------------------
 
+def clean_line(line):
+    """One message, LF behind it and nothing around it; the same object where it is so already."""
+    if line[-1:] == b"\n" and line[-2:-1] not in (b" ", b"\t", b"\r") and line[0] not in WHITESPACE:
+        return line
+    return bytes(line).strip() + b"\n"
+
 def result_line(id_raw, result_raw):
     """A success response, LF included (bytes)."""
     return b'{"jsonrpc":"2.0","id":%s,"result":%s}\n' % (id_raw, result_raw)
@@ -854,6 +863,17 @@ RUN_AGAIN_VARIABLE = b"MCP_LAZY_ARGV_SET"
 
 monotonic_s = time.monotonic
 wall_s = time.time
+pause = time.sleep  # only where nothing else is left to do: our own end, the example server
+
+
+def utc_stamp(at_wall_s):
+    """2026-11-30T16:21:06.491 of a unix time."""
+    date = time.gmtime(at_wall_s)
+    return "%04d-%02d-%02dT%02d:%02d:%02d.%03d" % (date[:6] + (int(at_wall_s * 1000) % 1000,))
+
+
+def is_posix_system():
+    return posix is not None
 
 
 def this_pid():
@@ -962,7 +982,7 @@ class StandardStreams:
 
 # -- signals ---------------------------------------------------------------------
 
-STOP_SIGNALS = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP)
+STOP_SIGNALS = (_signal.SIGTERM, _signal.SIGINT, getattr(_signal, "SIGHUP", 1))
 
 
 class SignalPipe:
@@ -1052,6 +1072,14 @@ class Processes:
         self._tell_guard(b"+%d\n" % pid)
         return pid
 
+    def spawn_detached(self, argv):
+        """As `spawn`, with nothing to read and nobody to write to (C3)."""
+        null = open_null()
+        try:
+            return self.spawn(argv, [null, null, null])
+        finally:
+            posix.close(null)
+
     def _start_guard(self):
         if self._guard_pid is not None:
             return
@@ -1128,7 +1156,7 @@ class Processes:
         end_s = monotonic_s() + limit_s
         self.collect()
         while self._live and monotonic_s() < end_s:
-            time.sleep(0.001)
+            pause(0.001)
             self.collect()
 
     def close(self):
@@ -1140,7 +1168,7 @@ class Processes:
         limit_s = monotonic_s() + (1.5 if self._live else 0.5)
         try:
             while monotonic_s() < limit_s and posix.waitpid(pid, posix.WNOHANG)[0] == 0:
-                time.sleep(0.001)  # its sh needs about a millisecond to see the end of its input
+                pause(0.001)  # its sh needs about a millisecond to see the end of its input
         except ChildProcessError:
             pass
 
@@ -1508,7 +1536,7 @@ def remove_dir(path):
 # ============================================================================
 # L4 LOOP - selector, timers, bounded output, tasks                [I/O, hot]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L3
+# Uses:   L3
 # Used by: L8 L9 L15
 # Owns:   Loop, Outbox, StderrSink, Future, Task, Tasks
 # Never:  blocks, except in the one wait of Loop.turn
@@ -1823,7 +1851,7 @@ class Tasks:
 # ============================================================================
 # L5 CHILD - when to start, stop and kill one server process      [pure, hot]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1
+# Uses:   L1
 # Used by: L7 L8
 # Owns:   CHILD_TABLE, Child, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
 #         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted
@@ -1857,52 +1885,18 @@ IGNORE = "ignore"
 SIGTERM, SIGKILL = 15, 9  # the same number on every POSIX system
 
 
-class SetTimer(Record):
-    """effect: arm a named timer at `at_s`; re-arming replaces"""
-    __slots__ = ("name", "at_s")
-
-
-class ClearTimer(Record):
-    """effect: forget a named timer"""
-    __slots__ = ("name",)
-
-
-class Spawn(Record):
-    """effect: start the server; answered by Spawned or SpawnFailed"""
-
-
-class CloseInput(Record):
-    """effect: close the server's stdin once what is queued is written; at once if force"""
-    __slots__ = ("force",)
-
-
-class KillGroup(Record):
-    """effect: signal the server's group"""
-    __slots__ = ("signum",)
-
-
-class Log(Record):
-    """effect: a line for the log; level 1 = always kept, 2 = only when verbose"""
-    __slots__ = ("text", "level")
-
-
-class Ended(Record):
-    """effect for the owner: the process is reaped and its output read; text says how it ended"""
-    __slots__ = ("text", "tail")
-
-
-class Unreapable(Record):
-    """effect for the owner: not dead after SIGKILL"""
-
-
-class Spawned(Record):
-    """event: pid"""
-    __slots__ = ("pid",)
-
-
-class SpawnFailed(Record):
-    """event: the reason as a text"""
-    __slots__ = ("text",)
+SetTimer = record("SetTimer", "name at_s", "effect: arm a named timer at `at_s`; re-arming replaces")
+ClearTimer = record("ClearTimer", "name", "effect: forget a named timer")
+Spawn = record("Spawn", "", "effect: start the server; answered by Spawned or SpawnFailed")
+CloseInput = record(
+    "CloseInput", "force", "effect: close the server's stdin once what is queued is written; at once if force")
+KillGroup = record("KillGroup", "signum", "effect: signal the server's group")
+Log = record("Log", "text level", "effect: a line for the log; level 1 = always kept, 2 = only when verbose")
+Ended = record(
+    "Ended", "text tail", "effect for the owner: the process is reaped and its output read; text says how it ended")
+Unreapable = record("Unreapable", "", "effect for the owner: not dead after SIGKILL")
+Spawned = record("Spawned", "pid", "event: pid")
+SpawnFailed = record("SpawnFailed", "text", "event: the reason as a text")
 
 
 class Exited(Record):
@@ -1910,18 +1904,10 @@ class Exited(Record):
     __slots__ = ("text", "tail")
 
 
-class OutputClosed(Record):
-    """event: end of the server's stdout"""
-
-
-class StopWanted(Record):
-    """event: stop it; hurry skips to SIGKILL"""
-    __slots__ = ("hurry",)
-
-
-class TimerFired(Record):
-    """event: a named timer; tail is the end of the server's stderr, redacted"""
-    __slots__ = ("name", "tail")
+OutputClosed = record("OutputClosed", "", "event: end of the server's stdout")
+StopWanted = record("StopWanted", "hurry", "event: stop it; hurry skips to SIGKILL")
+TimerFired = record(
+    "TimerFired", "name tail", "event: a named timer; tail is the end of the server's stderr, redacted")
 
 
 CHILD_TABLE = {
@@ -2007,9 +1993,10 @@ class Child:
 # ============================================================================
 # L6 RECORD - recordings: keys, entries, file form, merge         [pure, hot]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2
-# Used by: L7 L8 L15
-# Owns:   SCHEMA, LISTS, program_words, file_key, Entry, entry_key, Recording, read_recording, merged_recording
+# Uses:   L0 L2
+# Used by: L7 L8 L9 L15
+# Owns:   SCHEMA, LISTS, LIST_MEMBER, program_words, file_key, Entry, entry_key, Recording, read_recording,
+#         write_recording, merged_recording, Shelf, is_plain_listing, is_modern, error_code, error_text, version_of
 # Never:  opens a file, reads a clock
 # Tests:  tests/test_l06_record.py
 # ----------------------------------------------------------------------------
@@ -2037,6 +2024,9 @@ SCHEMA = 2
 LIST_MEMBER = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources",
                "resources/templates/list": "resourceTemplates"}
 LISTS = tuple(LIST_MEMBER)
+CAPABILITY_OF = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources",
+                 "resources/templates/list": "resources"}
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 METHOD_NOT_FOUND = -32601
 INTERPRETERS = ("node", "bun", "deno", "ruby", "php", "perl", "sh", "bash", "java")
 PROGRAM_EXTENSIONS = frozenset((
@@ -2255,232 +2245,6 @@ def _newer_schema(disk):
         schema = document.get("schema") if isinstance(document, dict) else None
     return type(schema) is int and schema > SCHEMA
 
-# ============================================================================
-# L7 RELAY - the engine: one client, one server                   [pure, hot]
-# ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L5 L6
-# Used by: L8 L15
-# Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, WakeEnded, Write,
-#         Save, RunWake, KillWake, HoldClient, Exit, Flights, Told, Shelf, Wake, ClientDesk, ServerDesk, Relay, RELAY_TABLE
-# Never:  reads a clock, touches a descriptor, parses more of a line than it must
-# Tests:  tests/test_l07_relay.py
-# ----------------------------------------------------------------------------
-# Theory: states of the server side, as the client's lines meet them.
-#
-#   ASLEEP    no process. Recorded answers go out; the first other request starts.
-#   COLD      started by a line that passes straight on: a handshake that is not
-#             recorded, or a request before any handshake. All lines pass, in order.
-#   REPLAY    started behind the client's back: its own `initialize` goes first under
-#             our id. Requests queue; recorded answers still go out; the client's
-#             answers to the server bypass the queue (a server may wait for a ping).
-#   SETTLE    handshake done, and the recording says that this server asks for
-#             `roots/list` at its start: the queue waits until the client answered
-#             that, 2 s at most, so that a late start looks like an early one.
-#   LIVE      all lines pass.
-#   STOPPING  the child is on its ladder. After an idle stop or a failure this looks
-#             like ASLEEP, but a start waits until the process is reaped: never two
-#             generations at once. When the client leaves, nothing starts any more.
-#
-# The order at a wake is fixed: initialize, its answer, initialized, log level,
-# subscriptions, our listings, then the queue as it came. The listings are compared
-# with the recording: a recording is a promise that each real start checks. What a
-# server announces between its start and the end of that check is no change: it is
-# folded into the comparison (server-everything sends `list_changed` four times).
-#
-# Every accepted request gets exactly one answer. `Flights` knows them by the JSON
-# value of their ids, both ways, and is emptied whole at each failure. A call is
-# never sent twice. A cancelled request gets no answer of ours; a late one of the
-# server passes. In a batch each id is known, failures come as one array.
-#
-# A startup deadline is armed at the spawn, and at an `initialize` for a running
-# server; it ends when replay, listings, probes and handshakes are answered (A10.1),
-# and never limits a call: a request of the 2026-07-28 revision, which has no
-# handshake, does not hold it. Such requests pass untouched and unrecorded.
-#
-# Two desks judge lines, one per direction; the relay itself owns the state, the
-# timers and the ways in and out of a generation. A judge returns True for "pass it
-# on as it is": neighbours that pass leave as one slice of the block they came in.
-# What can still go wrong: a client that reuses an id of ours ("mcp-lazy-...").
-# ----------------------------------------------------------------------------
-ASLEEP, COLD, REPLAY, SETTLE, LIVE, STOPPING = "ASLEEP", "COLD", "REPLAY", "SETTLE", "LIVE", "STOPPING"
-CLIENT, SERVER = "client", "server"
-# How long a start may wait for the client's roots, and how long `list_changed` counts as part of it (design 4.3).
-SETTLE_WAIT_S = 2.0
-# A list that the server called changed and nobody asked for again is asked for by us (A9.8).
-RELIST_WAIT_S = 2.0
-FILL_IDLE_S = 0.1
-# Starts that fail in a row before the next one is put off; the longest delay (A10.13).
-QUICK_EXITS, LONGEST_BACKOFF_S = 3, 30.0
-LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
-CHANGED = {"tools/list": "notifications/tools/list_changed", "prompts/list": "notifications/prompts/list_changed",
-           "resources/list": "notifications/resources/list_changed",
-           "resources/templates/list": "notifications/resources/list_changed"}
-CAPABILITY_OF = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources",
-                 "resources/templates/list": "resources"}
-
-
-class Settings(Record):
-    """What the command line said, in seconds and plain values; see the option table of the CLI."""
-    __slots__ = ("start_timeout_ns", "idle_stop_s", "stop_grace_s", "drain_s", "call_timeout_ns", "restart_backoff_s",
-                 "refresh_fatal", "fill", "server_name", "wake", "wake_interval_s", "wake_timeout_s", "log_calls")
-
-
-class ClientLines(Record):
-    """event: a block of whole lines from the client"""
-    __slots__ = ("raw",)
-
-
-class ClientTooLong(Record):
-    """event: a line of the client passed the limit and is skipped"""
-
-
-class ClientGone(Record):
-    """event: end of the client's input, or its output is closed"""
-    __slots__ = ("cause",)
-
-
-class StopSignal(Record):
-    """event: SIGTERM, SIGINT or SIGHUP came; the name"""
-    __slots__ = ("name",)
-
-
-class ServerLines(Record):
-    """event: a block of whole lines from the server"""
-    __slots__ = ("raw",)
-
-
-class ServerBroke(Record):
-    """event: the server's side cannot go on (it does not take input, or a line passed the limit); tail as in Exited"""
-    __slots__ = ("text", "tail")
-
-
-class WakeEnded(Record):
-    """event: the wake predicate ended; "exit status 0" and so on, or why it did not start"""
-    __slots__ = ("text",)
-
-
-class Write(Record):
-    """effect: bytes (whole lines) for CLIENT or SERVER"""
-    __slots__ = ("side", "raw")
-
-    def __init__(self, side, raw):
-        self.side, self.raw = side, raw
-
-
-class Save(Record):
-    """effect: the recording has something new (`Shelf.take_dirty`)"""
-
-
-class RunWake(Record):
-    """effect: start the wake predicate; answered by WakeEnded"""
-
-
-class KillWake(Record):
-    """effect: kill the wake predicate's group"""
-
-
-class HoldClient(Record):
-    """effect: stop (or go on) reading the client, the queue is full"""
-    __slots__ = ("hold",)
-
-
-class Release(Record):
-    """effect: the generation is over, close what is left of its descriptors"""
-
-
-class Noise(Record):
-    """effect: the start of a line of the server's stdout that is no message"""
-    __slots__ = ("raw",)
-
-
-class Exit(Record):
-    """effect: nothing is left to do; leave with this status once the client has its bytes"""
-    __slots__ = ("status",)
-
-
-class Flight:
-    """One open request of the client. note: what its answer teaches (a list method, "initialize", or (kind, value))."""
-    __slots__ = ("method", "key", "id_raw", "batch", "queued", "startup", "note", "since_s")
-
-    def __init__(self, env, since_s, batch=0):
-        self.method, self.key, self.id_raw, self.batch = env.method, env.id_key, env.id_raw, batch
-        self.queued = self.startup = False
-        self.note, self.since_s = None, since_s
-
-
-class Flights:
-    """Who waits for what: the client's requests and the server's, each by the value of its id."""
-    __slots__ = ("_open", "server", "startup", "_overdue")
-
-    def __init__(self):
-        self._open, self.server, self.startup, self._overdue = {}, {}, 0, set()
-
-    def __len__(self):
-        return sum(map(len, self._open.values()))
-
-    def __bool__(self):
-        return bool(self._open)
-
-    def __iter__(self):
-        return (flight for flights in self._open.values() for flight in flights)
-
-    def add(self, flight):
-        """An id that is in use already gets a second place: both answers will be delivered (A7.17)."""
-        self._open.setdefault(flight.key, []).append(flight)
-
-    def hold_start(self, flight):
-        """This one keeps the startup deadline armed."""
-        flight.startup = True
-        self.startup += 1
-
-    def take(self, key):
-        """The oldest open request with this id, now closed; None if there is none."""
-        flights = self._open.get(key)
-        if flights is None:
-            return None
-        flight = flights.pop(0)
-        if not flights:
-            del self._open[key]
-        self.startup -= flight.startup
-        return flight
-
-    def overdue(self, flight):
-        """Close one that we answered ourselves; its late answer will be dropped."""
-        self._open[flight.key].remove(flight)
-        if not self._open[flight.key]:
-            del self._open[flight.key]
-        self.startup -= flight.startup
-        if len(self._overdue) < 10000:
-            self._overdue.add(flight.key)
-
-    def was_overdue(self, key):
-        if key in self._overdue:
-            self._overdue.discard(key)
-            return True
-        return False
-
-    def take_all(self, keep_queued=False):
-        """Close and return all; with keep_queued those not yet sent stay."""
-        taken = [flight for flight in self if not (keep_queued and flight.queued)]
-        kept = [flight for flight in self if keep_queued and flight.queued]
-        self._open, self.startup = {}, 0
-        self._overdue.clear()
-        for flight in kept:
-            self.add(flight)
-        return taken
-
-
-class Told:
-    """What the client has said that a late server must hear: handshake, log level, subscriptions."""
-    __slots__ = ("init_params", "capabilities", "initialized", "level", "subscriptions")
-
-    def __init__(self):
-        self.init_params, self.capabilities, self.initialized = None, {}, False
-        self.level, self.subscriptions = None, {}
-
-
 class Shelf:
     """The recorded answers for this client: what can be served, what a live answer teaches."""
     __slots__ = ("recording", "scope", "entry", "served", "_dirty", "_capabilities", "now_ms", "_checked")
@@ -2634,6 +2398,207 @@ def is_modern(params):
     return isinstance(meta, dict) and isinstance(meta.get(VERSION_KEY), str)
 
 
+def error_code(parts):
+    try:
+        return parse_json(parts["error"]).get("code")
+    except (KeyError, ValueError, AttributeError):
+        return None
+
+
+def error_text(parts):
+    try:
+        return str(parse_json(parts["error"])["message"])[:200]
+    except (KeyError, ValueError, TypeError):
+        return ""
+
+
+def version_of(initialize):
+    try:
+        return parse_json(members(initialize)["serverInfo"]).get("version")
+    except (KeyError, ValueError, AttributeError):
+        return None
+
+
+# ============================================================================
+# L7 RELAY - the engine: one client, one server                   [pure, hot]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2 L5 L6
+# Used by: L8 L15
+# Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, WakeEnded, Write,
+#         Save, RunWake, KillWake, HoldClient, Exit, Flights, Told, OwnRequests, Wake, Queue, Troubles, Life, ClientDesk, ServerDesk, Relay, RELAY_TABLE
+# Never:  reads a clock, touches a descriptor, parses more of a line than it must
+# Tests:  tests/test_l07_relay.py
+# ----------------------------------------------------------------------------
+# Theory: states of the server side, as the client's lines meet them.
+#
+#   ASLEEP    no process. Recorded answers go out; the first other request starts.
+#   COLD      started by a line that passes straight on: a handshake that is not
+#             recorded, or a request before any handshake. All lines pass, in order.
+#   REPLAY    started behind the client's back: its own `initialize` goes first under
+#             our id. Requests queue; recorded answers still go out; the client's
+#             answers to the server bypass the queue (a server may wait for a ping).
+#   SETTLE    handshake done, and the recording says that this server asks for
+#             `roots/list` at its start: the queue waits until the client answered
+#             that, 2 s at most, so that a late start looks like an early one.
+#   LIVE      all lines pass.
+#   STOPPING  the child is on its ladder. After an idle stop or a failure this looks
+#             like ASLEEP, but a start waits until the process is reaped: never two
+#             generations at once. When the client leaves, nothing starts any more.
+#
+# The order at a wake is fixed: initialize, its answer, initialized, log level,
+# subscriptions, our listings, then the queue as it came. The listings are compared
+# with the recording: a recording is a promise that each real start checks. What a
+# server announces between its start and the end of that check is no change: it is
+# folded into the comparison (server-everything sends `list_changed` four times).
+#
+# Every accepted request gets exactly one answer. `Flights` knows them by the JSON
+# value of their ids, both ways, and is emptied whole at each failure. A call is
+# never sent twice. A cancelled request gets no answer of ours; a late one of the
+# server passes. In a batch each id is known, failures come as one array.
+#
+# A startup deadline is armed at the spawn, and at an `initialize` for a running
+# server; it ends when replay, listings, probes and handshakes are answered (A10.1),
+# and never limits a call: a request of the 2026-07-28 revision, which has no
+# handshake, does not hold it. Such requests pass untouched and unrecorded.
+#
+# Two desks judge lines, one per direction; the relay itself owns the state, the
+# timers and the ways in and out of a generation. A judge returns True for "pass it
+# on as it is": neighbours that pass leave as one slice of the block they came in.
+# What can still go wrong: a client that reuses an id of ours ("mcp-lazy-...").
+# ----------------------------------------------------------------------------
+ASLEEP, COLD, REPLAY, SETTLE, LIVE, STOPPING = "ASLEEP", "COLD", "REPLAY", "SETTLE", "LIVE", "STOPPING"
+CLIENT, SERVER = "client", "server"
+# How long a start may wait for the client's roots, and how long `list_changed` counts as part of it (design 4.3).
+SETTLE_WAIT_S = 2.0
+# A list that the server called changed and nobody asked for again is asked for by us (A9.8).
+RELIST_WAIT_S = 2.0
+FILL_IDLE_S = 0.1
+# Starts that fail in a row before the next one is put off; the longest delay (A10.13).
+QUICK_EXITS, LONGEST_BACKOFF_S = 3, 30.0
+LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+CANCELLED = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n'
+CHANGED = {"tools/list": "notifications/tools/list_changed", "prompts/list": "notifications/prompts/list_changed",
+           "resources/list": "notifications/resources/list_changed",
+           "resources/templates/list": "notifications/resources/list_changed"}
+
+
+class Settings(Record):
+    """What the command line said, in seconds and plain values; see the option table of the CLI."""
+    __slots__ = ("start_timeout_ns", "idle_stop_s", "stop_grace_s", "drain_s", "call_timeout_ns", "restart_backoff_s",
+                 "refresh_fatal", "fill", "server_name", "wake", "wake_interval_s", "wake_timeout_s", "log_calls")
+
+
+ClientLines = record("ClientLines", "raw", "event: a block of whole lines from the client")
+ClientTooLong = record("ClientTooLong", "", "event: a line of the client passed the limit and is skipped")
+ClientGone = record("ClientGone", "cause", "event: end of the client's input, or its output is closed")
+StopSignal = record("StopSignal", "name", "event: SIGTERM, SIGINT or SIGHUP came; the name")
+ServerLines = record("ServerLines", "raw", "event: a block of whole lines from the server")
+ServerBroke = record(
+    "ServerBroke", "text tail", "event: the server's side cannot go on (it does not take input, or a line passed the limit); tail as in Exited")
+
+
+class WakeEnded(Record):
+    """event: the wake predicate ended; "exit status 0" and so on, or why it did not start"""
+    __slots__ = ("text",)
+
+
+class Write(Record):
+    """effect: bytes (whole lines) for CLIENT or SERVER"""
+    __slots__ = ("side", "raw")
+
+    def __init__(self, side, raw):
+        self.side, self.raw = side, raw
+
+
+Save = record("Save", "", "effect: the recording has something new (`Shelf.take_dirty`)")
+RunWake = record("RunWake", "", "effect: start the wake predicate; answered by WakeEnded")
+KillWake = record("KillWake", "", "effect: kill the wake predicate's group")
+HoldClient = record("HoldClient", "hold", "effect: stop (or go on) reading the client, the queue is full")
+Served = record("Served", "method", "effect, for the log alone: a request was answered from the recording")
+Release = record("Release", "", "effect: the generation is over, close what is left of its descriptors")
+Noise = record("Noise", "raw", "effect: the start of a line of the server's stdout that is no message")
+Exit = record("Exit", "status", "effect: nothing is left to do; leave with this status once the client has its bytes")
+
+
+class Flight:
+    """One open request of the client. note: what its answer teaches (a list method, "initialize", or (kind, value))."""
+    __slots__ = ("method", "key", "id_raw", "batch", "queued", "startup", "note", "since_s")
+
+    def __init__(self, env, since_s, batch=0):
+        self.method, self.key, self.id_raw, self.batch = env.method, env.id_key, env.id_raw, batch
+        self.queued = self.startup = False
+        self.note, self.since_s = None, since_s
+
+
+class Flights:
+    """Who waits for what: the client's requests and the server's, each by the value of its id."""
+    __slots__ = ("_open", "server", "startup", "_overdue")
+
+    def __init__(self):
+        self._open, self.server, self.startup, self._overdue = {}, {}, 0, set()
+
+    def __len__(self):
+        return sum(map(len, self._open.values()))
+
+    def __bool__(self):
+        return bool(self._open)
+
+    def __iter__(self):
+        return (flight for flights in self._open.values() for flight in flights)
+
+    def add(self, flight):
+        """An id that is in use already gets a second place: both answers will be delivered (A7.17)."""
+        self._open.setdefault(flight.key, []).append(flight)
+
+    def hold_start(self, flight):
+        """This one keeps the startup deadline armed."""
+        flight.startup = True
+        self.startup += 1
+
+    def take(self, key):
+        """The oldest open request with this id, now closed; None if there is none."""
+        flights = self._open.get(key)
+        if flights is None:
+            return None
+        flight = flights.pop(0)
+        if not flights:
+            del self._open[key]
+        self.startup -= flight.startup
+        return flight
+
+    def overdue(self, flight):
+        """Close one that we answered ourselves; its late answer will be dropped."""
+        self._open[flight.key].remove(flight)
+        if not self._open[flight.key]:
+            del self._open[flight.key]
+        self.startup -= flight.startup
+        if len(self._overdue) < 10000:
+            self._overdue.add(flight.key)
+
+    def was_overdue(self, key):
+        if key in self._overdue:
+            self._overdue.discard(key)
+            return True
+        return False
+
+    def take_all(self):
+        """Close and return all."""
+        taken = list(self)
+        self._open, self.startup = {}, 0
+        self._overdue.clear()
+        return taken
+
+
+class Told:
+    """What the client has said that a late server must hear: handshake, log level, subscriptions."""
+    __slots__ = ("init_params", "capabilities", "initialized", "level", "subscriptions")
+
+    def __init__(self):
+        self.init_params, self.capabilities, self.initialized = None, {}, False
+        self.level, self.subscriptions = None, {}
+
+
 class Wake:
     """The wake predicate (C1-C8): when it may run, what its end means."""
     __slots__ = ("_relay", "_running")
@@ -2722,12 +2687,12 @@ class OwnRequests:
     def _replayed(self, parts):
         relay, result = self._relay, parts.get("result", b"null")
         if result[:1] != b"{":
-            reason = _error_text(parts)
+            reason = error_text(parts)
             relay.life.fail("refused the handshake%s" % (": " + reason if reason else ""), b"")
             return
         before = relay.shelf.entry.initialize
         if relay.shelf.learn_initialize(result, replayed=True) == "changed":
-            relay.log("handshake differs, recorded: version %s -> %s" % (_version_of(before), _version_of(result)), 1)
+            relay.log("handshake differs, recorded: version %s -> %s" % (version_of(before), version_of(result)), 1)
         relay.save()
         self._restore_state()
         relay.life.handshake_done()
@@ -2782,7 +2747,7 @@ class OwnRequests:
             except ValueError:
                 return None
             outcome = shelf.learn_list(method, False, result if cursor in (b"null", b'""') else None)
-        elif _error_code(parts) == METHOD_NOT_FOUND:
+        elif error_code(parts) == METHOD_NOT_FOUND:
             outcome = shelf.learn_list(method, True, parts["error"])
         else:
             return None
@@ -2838,27 +2803,6 @@ class OwnRequests:
             self._relay.log("%s was not answered: not recorded" % method, 1)
 
 
-def _error_code(parts):
-    try:
-        return parse_json(parts["error"]).get("code")
-    except (KeyError, ValueError, AttributeError):
-        return None
-
-
-def _error_text(parts):
-    try:
-        return str(parse_json(parts["error"])["message"])[:200]
-    except (KeyError, ValueError, TypeError):
-        return ""
-
-
-def _version_of(initialize):
-    try:
-        return parse_json(members(initialize)["serverInfo"]).get("version")
-    except (KeyError, ValueError, AttributeError):
-        return None
-
-
 class ClientDesk:
     """Judges the client's lines. A judge returns True if the line passes to the server as it is."""
     __slots__ = ("_relay",)
@@ -2900,13 +2844,13 @@ class ClientDesk:
         if env.kind == NOTIFICATION and env.method == "notifications/cancelled":
             flight = self._cancel(env, line)
             if flight is not None and flight.queued:
-                relay.life.unqueue(flight)
+                relay.life.queue.remove(flight)
                 return False
         elif env.kind == REQUEST and env.method != "initialize" and not (
                 relay.life.sent_initialized and env.method == "logging/setLevel"):
             if self._answer(env, line):
                 return False
-        relay.life.enqueue(env, line)
+        relay.life.queue.add(env, line)
         return False
 
     def _passing(self, env, line):
@@ -2943,17 +2887,16 @@ class ClientDesk:
                 relay.shelf.served.add(method)
             if is_error:
                 relay.to_client(error_line(env.id_raw, result))
-                relay.log("%s cache" % method, 2)
+                relay.out.append(Served(method))
                 return True
         else:
             result = None
         if result is None:
             return False
         relay.to_client(result_line(env.id_raw, result))
+        relay.out.append(Served(method))
         if method == "initialize":
             relay.log("handshake from cache (%s)" % relay.shelf.entry.version, 1)
-        else:
-            relay.log("%s cache" % method, 2)
         return True
 
     def _set_level(self, env, line):
@@ -2995,9 +2938,7 @@ class ClientDesk:
         flight.queued = queued
         relay.flights.add(flight)
         self._annotate(flight, env, line)
-        if relay.settings.call_timeout_ns and not relay.life.call_timer:
-            relay.life.call_timer = True
-            relay.out.append(SetTimer("call", relay.now_s + seconds(relay.settings.call_timeout_ns)))
+        relay.troubles.watch_calls()
 
     def _annotate(self, flight, env, line):
         """What the answer to this request will teach, and whether it belongs to the start (A10.1)."""
@@ -3088,7 +3029,7 @@ class ServerDesk:
             relay.noise(line)
             return False
         if relay.settings.log_calls:
-            relay.log("%s server %.0f ms" % (flight.method, (relay.now_s - flight.since_s) * 1000), 2)
+            relay.log("%s server %.1f" % (flight.method, (relay.now_s - flight.since_s) * 1000), 2)
         relay.life.heard = True
         if flight.startup or relay.life.startup_armed:
             relay.life.settle_start()
@@ -3142,7 +3083,7 @@ class ServerDesk:
 
 
 TIMERS = {"startup": ("life", "startup_expired"), "idle": ("life", "idle"), "settle": ("life", "release_queue"),
-          "window": ("life", "window_closed"), "call": ("life", "calls_overdue"), "ladder": ("life", "child_event"),
+          "window": ("life", "window_closed"), "call": ("troubles", "calls_overdue"), "ladder": ("life", "child_event"),
           "fill": ("life", "fill"), "relist": ("own", "relist"), "fill-limit": ("own", "give_up_fill"),
           "wake-tick": ("wake", "tick"), "wake-limit": ("wake", "overran"), "drain": ("life", "drain_over")}
 GENERATION_TIMERS = ("startup", "idle", "settle", "window", "relist", "fill", "fill-limit", "call")
@@ -3150,25 +3091,133 @@ GENERATION_TIMERS = ("startup", "idle", "settle", "window", "relist", "fill", "f
 NOISE_BYTES = 200
 
 
+class Queue:
+    """Lines that wait for a server that starts. Bounded: above MAX_QUEUE_BYTES the client is not read."""
+    __slots__ = ("_relay", "_lines", "_bytes")
+
+    def __init__(self, relay):
+        self._relay, self._lines, self._bytes = relay, [], 0
+
+    def __bool__(self):
+        return bool(self._lines)
+
+    def has_handshake(self):
+        return any(env.method == "initialize" for env, _ in self._lines)
+
+    def add(self, env, line):
+        self._relay.client_desk.track(env, line, queued=True)
+        self._lines.append((env, line))
+        self._bytes += len(line)
+        if self._bytes > MAX_QUEUE_BYTES:
+            self._relay.out.append(HoldClient(True))
+
+    def remove(self, flight):
+        """A queued request was cancelled or timed out: it is never sent."""
+        for index, (env, line) in enumerate(self._lines):
+            if env.kind == REQUEST and env.id_key == flight.key:
+                self._bytes -= len(line)
+                del self._lines[index]
+                return
+
+    def send(self):
+        """All of it to the server, in order of arrival."""
+        lines = self._lines
+        self.drop()
+        for flight in self._relay.flights:
+            flight.queued = False
+        for _, line in lines:
+            self._relay.to_server(line)
+
+    def drop(self):
+        if self._bytes > MAX_QUEUE_BYTES:
+            self._relay.out.append(HoldClient(False))
+        self._lines, self._bytes = [], 0
+
+
+class Troubles:
+    """The answers that the relay makes when the server gives none (A10.5)."""
+    __slots__ = ("_relay", "noise_seen", "call_timer")
+
+    def __init__(self, relay):
+        self._relay, self.noise_seen, self.call_timer = relay, "", False
+
+    def text(self, what, tail, advice):
+        """What failed, whose fault it looks like, what to do next."""
+        parts = ["mcp-lazy: %s: %s" % (self._relay.settings.server_name, what)]
+        if self.noise_seen:
+            parts.append("its stdout is not MCP: %s" % self.noise_seen)
+        words = bytes(tail).decode("utf-8", "replace").strip()
+        if words:
+            parts.append("its stderr ends: %s" % words)
+        return "; ".join(parts + [advice])
+
+    def answer_all(self, what, tail):
+        """An error for every open request; those of one batch as one array. The server's own are called off (A11.6)."""
+        relay, batches = self._relay, {}
+        advice = "a call that was sent may have been carried out; the next request starts the server again"
+        error = error_object(-32000, self.text(what, tail, advice))
+        for flight in relay.flights.take_all():
+            if flight.batch:
+                batches.setdefault(flight.batch, []).append(flight.id_raw)
+            else:
+                relay.to_client(error_line(flight.id_raw, error))
+        for id_raws in batches.values():
+            relay.to_client(errors_array(id_raws, error))
+        for id_raw in relay.flights.server.values():
+            relay.to_client(CANCELLED % id_raw)
+        relay.flights.server.clear()
+
+    def refuse(self, env, what, advice):
+        """An error for the requests of one line that goes nowhere (A10.13)."""
+        error = error_object(-32000, self.text(what, b"", advice))
+        if env.kind == BATCH:
+            id_raws = [item.id_raw for item in envelopes_of(env) if item.kind == REQUEST]
+            if id_raws:
+                self._relay.to_client(errors_array(id_raws, error))
+        elif env.kind == REQUEST:
+            self._relay.to_client(error_line(env.id_raw, error))
+
+    def watch_calls(self):
+        """Arm the timer of --call-timeout for the oldest open request."""
+        relay, limit_ns = self._relay, self._relay.settings.call_timeout_ns
+        if limit_ns and not self.call_timer and relay.flights:
+            self.call_timer = True
+            relay.out.append(SetTimer("call", min(flight.since_s for flight in relay.flights) + seconds(limit_ns)))
+
+    def calls_overdue(self, event):
+        """Answer calls that are open too long; the server is told and stays."""
+        relay, limit_ns = self._relay, self._relay.settings.call_timeout_ns
+        self.call_timer = False
+        for flight in [flight for flight in relay.flights if flight.since_s + seconds(limit_ns) <= relay.now_s]:
+            if flight.queued:
+                relay.life.queue.remove(flight)
+            else:
+                relay.to_server(CANCELLED % flight.id_raw)
+            relay.flights.overdue(flight)
+            what = "%s timed out after %s (--call-timeout)" % (flight.method, format_duration(limit_ns))
+            text = self.text(what, event.tail, "the server goes on and was told to cancel")
+            relay.to_client(error_line(flight.id_raw, error_object(-32000, text)))
+        self.watch_calls()
+
+
 class Life:
     """The generations of the server: start, queue, deadline, stop, and what is said when one ends badly.
 
-    Fields up to `started_s` belong to one generation and are set anew at its start.
+    Fields up to `_started_s` belong to one generation and are set anew at its start.
     """
-    __slots__ = ("startup_armed", "sent_initialized", "discarding", "call_timer", "noise_seen", "heard", "_asked",
-                 "_started_s", "generation", "batches", "stop_reason", "_relay", "_child", "_queue", "_queue_bytes",
-                 "_quick_exits", "_retry_at_s", "_last_trouble")
+    __slots__ = ("startup_armed", "sent_initialized", "discarding", "heard", "_asked", "_started_s", "generation",
+                 "batches", "queue", "_relay", "_child", "_quick_exits", "_retry_at_s", "_last_trouble")
 
     def __init__(self, relay):
         self._relay, self._child = relay, Child(relay.settings.stop_grace_s)
-        self.generation, self.batches, self.stop_reason = 0, 0, ""
-        self._queue, self._queue_bytes = [], 0
+        self.generation, self.batches, self.queue = 0, 0, Queue(relay)
         self._quick_exits, self._retry_at_s, self._last_trouble = 0, 0.0, ""
         self._new_generation()
 
     def _new_generation(self):
-        self.startup_armed = self.sent_initialized = self.discarding = self.call_timer = self.heard = False
-        self.noise_seen, self._asked, self._started_s = "", [], self._relay.now_s
+        self.startup_armed = self.sent_initialized = self.discarding = self.heard = False
+        self._asked, self._started_s = [], self._relay.now_s
+        self._relay.troubles = Troubles(self._relay)
 
     # -- start --
 
@@ -3176,27 +3225,15 @@ class Life:
         """Start the server for a line (None: for nobody, the wake predicate). While one stops, the line waits."""
         relay = self._relay
         if relay.now_s < self._retry_at_s:
-            self._refuse(env)
+            if env is not None:
+                relay.troubles.refuse(
+                    env, "%s, as %d starts before" % (self._last_trouble, self._quick_exits),
+                    "the next start is due in %.1f s" % (self._retry_at_s - relay.now_s))
             return
         if env is not None:
-            self.enqueue(env, line)
+            self.queue.add(env, line)
         if relay.state == ASLEEP:
             self._launch(env is not None and env.method == "initialize")
-
-    def _refuse(self, env):
-        """During the backoff a request gets the last reason at once (A10.13)."""
-        relay = self._relay
-        if env is None:
-            return
-        text = "%s, as %d starts before" % (self._last_trouble, self._quick_exits)
-        advice = "the next start is due in %.1f s" % (self._retry_at_s - relay.now_s)
-        error = error_object(-32000, self._trouble(text, b"", advice))
-        if env.kind == BATCH:
-            id_raws = [item.id_raw for item in envelopes_of(env) if item.kind == REQUEST]
-            if id_raws:
-                relay.to_client(errors_array(id_raws, error))
-        elif env.kind == REQUEST:
-            relay.to_client(error_line(env.id_raw, error))
 
     def _launch(self, handshake_passes):
         relay = self._relay
@@ -3213,37 +3250,8 @@ class Life:
             return
         relay.log("starting the server, generation %d: no recorded handshake" % self.generation, 1)
         relay.become(COLD)
-        self._send_queue()
+        self.queue.send()
         self.settle_start()
-
-    def enqueue(self, env, line):
-        relay = self._relay
-        relay.client_desk.track(env, line, queued=True)
-        self._queue.append((env, line))
-        self._queue_bytes += len(line)
-        if self._queue_bytes > MAX_QUEUE_BYTES:
-            relay.out.append(HoldClient(True))
-
-    def unqueue(self, flight):
-        """A queued request was cancelled: it is never sent, and never answered."""
-        for index, (env, line) in enumerate(self._queue):
-            if env.kind == REQUEST and env.id_key == flight.key:
-                self._queue_bytes -= len(line)
-                del self._queue[index]
-                return
-
-    def _send_queue(self):
-        queue = self._queue
-        self._drop_queue()
-        for flight in self._relay.flights:
-            flight.queued = False
-        for _, line in queue:
-            self._relay.to_server(line)
-
-    def _drop_queue(self):
-        if self._queue_bytes > MAX_QUEUE_BYTES:
-            self._relay.out.append(HoldClient(False))
-        self._queue, self._queue_bytes = [], 0
 
     def arm_startup(self):
         if not self.startup_armed:
@@ -3276,7 +3284,7 @@ class Life:
         if relay.state not in (REPLAY, SETTLE):
             return
         relay.out.append(ClearTimer("settle"))
-        self._send_queue()
+        self.queue.send()
         relay.become(LIVE)
         relay.log("server ready after %.0f ms" % ((relay.now_s - self._started_s) * 1000), 2)
         self._want_fill()
@@ -3330,7 +3338,7 @@ class Life:
         elif (relay.state == LIVE and not relay.flights and not relay.flights.server and not relay.own
                 and relay.told.init_params is not None and relay.shelf.initialize() is not None):
             relay.log("idle for %s: stopping the server" % format_duration(int(idle_s * 1e9)), 1)
-            self.stop("idle")
+            self.stop()
         else:
             relay.out.append(SetTimer("idle", relay.now_s + idle_s))
 
@@ -3340,25 +3348,6 @@ class Life:
             relay.out.append(SetTimer("fill", relay.now_s + FILL_IDLE_S))
         else:
             relay.own.fill()
-
-    def calls_overdue(self, event):
-        """Answer calls that are open longer than --call-timeout; the server is told and stays."""
-        relay, limit_ns = self._relay, self._relay.settings.call_timeout_ns
-        limit_s, self.call_timer = seconds(limit_ns), False
-        for flight in [flight for flight in relay.flights if flight.since_s + limit_s <= relay.now_s]:
-            if flight.queued:
-                self.unqueue(flight)
-            else:
-                relay.to_server(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n'
-                                % flight.id_raw)
-            relay.flights.overdue(flight)
-            text = self._trouble("%s timed out after %s (--call-timeout)" % (flight.method, format_duration(limit_ns)),
-                                 event.tail, "the server goes on and was told to cancel")
-            relay.to_client(error_line(flight.id_raw, error_object(-32000, text)))
-        waiting = [flight.since_s for flight in relay.flights]
-        if waiting:
-            self.call_timer = True
-            relay.out.append(SetTimer("call", min(waiting) + limit_s))
 
     def drain_over(self, event):
         self._relay.leave(ClientGone("end of input, and --drain is over"))
@@ -3372,10 +3361,10 @@ class Life:
         if not self.heard:
             self._quick_exit(text)
         relay.log("%s (%s)" % (text, phase), 1)
-        self._answer_all("%s during the %s" % (text, phase), tail)
-        self._drop_queue()
+        relay.troubles.answer_all("%s during the %s" % (text, phase), tail)
+        self.queue.drop()
         self.discarding = True
-        self.stop("failed")
+        self.stop()
 
     def _phase(self):
         relay = self._relay
@@ -3383,41 +3372,13 @@ class Life:
             return "handshake" if relay.told.init_params is not None else "start"
         return "listing" if self.startup_armed and relay.own.refreshing() else "call"
 
-    def _answer_all(self, text, tail, keep_queued=False):
-        """An error for every open request; those of one batch as one array. The server's own are called off (A11.6)."""
-        relay = self._relay
-        advice = "a call that was sent may have been carried out; the next request starts the server again"
-        error = error_object(-32000, self._trouble(text, tail, advice))
-        batches = {}
-        for flight in relay.flights.take_all(keep_queued):
-            if flight.batch:
-                batches.setdefault(flight.batch, []).append(flight.id_raw)
-            else:
-                relay.to_client(error_line(flight.id_raw, error))
-        for id_raws in batches.values():
-            relay.to_client(errors_array(id_raws, error))
-        for id_raw in relay.flights.server.values():
-            relay.to_client(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n' % id_raw)
-        relay.flights.server.clear()
-
-    def _trouble(self, text, tail, advice):
-        """What failed, whose fault it looks like, what to do next (A10.5)."""
-        parts = ["mcp-lazy: %s: %s" % (self._relay.settings.server_name, text)]
-        if self.noise_seen:
-            parts.append("its stdout is not MCP: %s" % self.noise_seen)
-        words = bytes(tail).decode("utf-8", "replace").strip()
-        if words:
-            parts.append("its stderr ends: %s" % words)
-        return "; ".join(parts + [advice])
-
-    def stop(self, reason):
+    def stop(self):
+        """Put the child on its ladder, once."""
         relay = self._relay
         relay.out += [ClearTimer(name) for name in GENERATION_TIMERS]
         self.startup_armed = False
         if relay.state == STOPPING:
-            self.stop_reason = reason
             return
-        self.stop_reason = reason
         relay.become(STOPPING)
         self.child_event(StopWanted(False))
 
@@ -3428,16 +3389,17 @@ class Life:
             if type(effect) is Ended:
                 self._ended(effect)
             elif type(effect) is Unreapable:
-                self._answer_all("the server does not die, even by SIGKILL", b"")
+                relay.troubles.answer_all("the server does not die, even by SIGKILL", b"")
                 relay.out.append(Exit(EXIT_FAILED))
             else:
                 relay.out.append(effect)
 
     def spawn_failed(self, event):
         self.child_event(event)
-        self._relay.log("cannot start the server: %s" % event.text, 1)
         self._last_trouble = "cannot start the server: %s" % event.text
-        self._answer_all(self._last_trouble, b"")
+        self._relay.log(self._last_trouble, 1)
+        self._relay.troubles.answer_all(self._last_trouble, b"")
+        self.queue.drop()
         self._end_generation()
 
     def _ended(self, ended):
@@ -3447,10 +3409,10 @@ class Life:
         if not planned:
             if not self.heard:
                 self._quick_exit(text)
-            self._answer_all("%s during the %s" % (text, self._phase()), ended.tail)
-            self._drop_queue()
+            relay.troubles.answer_all("%s during the %s" % (text, self._phase()), ended.tail)
+            self.queue.drop()
         elif relay.leaving:
-            self._answer_all("%s, because the client ended its input (see --drain)" % text, ended.tail)
+            relay.troubles.answer_all("%s, because the client ended its input (see --drain)" % text, ended.tail)
         self._end_generation()
 
     def _quick_exit(self, text):
@@ -3471,8 +3433,8 @@ class Life:
         relay.become(ASLEEP)
         if relay.leaving:
             relay.out.append(Exit(EXIT_OK))
-        elif self._queue:
-            self._launch(any(env.method == "initialize" for env, _ in self._queue))
+        elif self.queue:
+            self._launch(self.queue.has_handshake())
 
 
 STATES = (ASLEEP, COLD, REPLAY, SETTLE, LIVE, STOPPING)
@@ -3496,7 +3458,7 @@ RELAY_TABLE = {(state, event): name for event, row in _ROWS.items() for state, n
 
 class Relay:
     """The engine. handle(event, now_s) -> [effects]; see the theory for the states."""
-    __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "wake", "life",
+    __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "wake", "troubles", "life",
                  "leaving", "active_s", "client_desk", "_server_desk", "_draining")
 
     def __init__(self, settings, shelf):
@@ -3550,7 +3512,7 @@ class Relay:
 
     def noise(self, line):
         """A line of the server that is no message: told, never passed on (A10.14)."""
-        self.life.noise_seen = self.life.noise_seen or _kind_of_noise(bytes(line[:200]).strip())
+        self.troubles.noise_seen = self.troubles.noise_seen or _kind_of_noise(bytes(line[:200]).strip())
         self.log("non-JSON stdout line (%d bytes) of %s" % (len(line), self.settings.server_name), 1)
         self.out.append(Noise(bytes(line[:NOISE_BYTES])))
 
@@ -3620,7 +3582,7 @@ class Relay:
         if self.state == ASLEEP:
             self.out.append(Exit(EXIT_OK))
         else:
-            self.life.stop("leaving")
+            self.life.stop()
 
     def _server_broke(self, event):
         self.life.fail(event.text, event.tail)
@@ -3637,13 +3599,6 @@ class Relay:
 
     def _wake_ended(self, event):
         self.wake.ended(event.text)
-
-
-def clean_line(line):
-    """One message, LF behind it and nothing around it; the same object where it is so already."""
-    if line[-1:] == b"\n" and line[-2:-1] not in (b" ", b"\t", b"\r") and line[0] not in WHITESPACE:
-        return line
-    return bytes(line).strip() + b"\n"
 
 
 def _kind_of_noise(text):
@@ -3711,7 +3666,7 @@ class Journal:
     def line(self, text, level=1):
         if level > self._level or not (self._path or self._options.verbose):
             return
-        line = format_log_line(self._style, this_pid(), wall_s(), text).encode("utf-8", "replace")
+        line = format_log_line(self._style, this_pid(), utc_stamp(wall_s()), text).encode("utf-8", "replace")
         if self._path:
             append_to_file(self._path, line)
         if self._options.verbose:
@@ -3896,8 +3851,6 @@ class Driver:
         self._splitter, self._out = LineSplitter(options.max_line_bytes), Outbox(1)
         self._streams, self._signals = StandardStreams(), SignalPipe()
 
-    # -- the way of an event --
-
     def post(self, event):
         """Hand an event to the engine and carry out what it says; one at a time."""
         self._events.append(event)
@@ -3961,8 +3914,6 @@ class Driver:
             self.post(self._events.pop())
         else:
             self._watch()
-
-    # -- what happens --
 
     def read_client(self):
         raw = read_some(0)
@@ -4068,6 +4019,9 @@ class Driver:
     def _log(self, effect):
         self.journal.line(effect.text, effect.level)
 
+    def _served(self, effect):
+        self.journal.line("%s cache %.1f" % (effect.method, (monotonic_s() - self.loop.now_s) * 1000), 2)
+
     def _noise(self, effect):
         if self.options.verbose:
             self.sink.put(b"mcp-lazy: stdout of the server: %s\n" % effect.raw.strip())
@@ -4078,13 +4032,10 @@ class Driver:
             self.loop.set_timer("save", self.loop.now_s + LOCK_RETRY_S, self._save)
 
     def _run_wake(self, effect):
-        null = open_null()
         try:
-            self._wake_pid = self.processes.spawn(self.options.wake_argv, [null, null, null])
+            self._wake_pid = self.processes.spawn_detached(self.options.wake_argv)
         except SpawnError as error:
             self._events.append(WakeEnded(str(error)))
-        finally:
-            close_quietly(null)
 
     def _kill_wake(self, effect):
         if self._wake_pid is not None:
@@ -4129,7 +4080,7 @@ class Driver:
             self.loop.now_s = monotonic_s()
             if self.store.save(set(), self.loop.now_s):
                 break
-            time.sleep(LOCK_RETRY_S)
+            pause(LOCK_RETRY_S)
         self._streams.restore()
         self.processes.close()
         self.loop.close()
@@ -4137,7 +4088,7 @@ class Driver:
 
 EFFECTS = {
     Write: "_write", Spawn: "_spawn", CloseInput: "_close_input", KillGroup: "_kill_group", Release: "_release",
-    SetTimer: "_set_timer", ClearTimer: "_clear_timer", Log: "_log", Noise: "_noise", Save: "_save",
+    SetTimer: "_set_timer", ClearTimer: "_clear_timer", Log: "_log", Noise: "_noise", Served: "_served", Save: "_save",
     RunWake: "_run_wake", KillWake: "_kill_wake", HoldClient: "_hold_client", Exit: "_exit",
 }
 
@@ -4156,7 +4107,7 @@ def run_relay(options, settings):
 # ============================================================================
 # L9 SESSION - the client side of MCP, as coroutines             [mixed, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4
+# Uses:   L1 L2 L3 L4 L6
 # Used by: L15
 # Owns:   Session
 # Never:  is loaded by a relay's warm start
@@ -4250,7 +4201,7 @@ class Session:
 # ============================================================================
 # L15 CLI - options, help, demo; the only sys.exit               [I/O, mixed]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L7 L8 L9
+# Uses:   L0 L1 L2 L3 L4 L6 L7 L8 L9
 # Used by: -
 # Owns:   Option, OPTIONS, parse_flags, parse_environment, make_run, main
 # Never:  imports argparse (8 ms); writes to stdout while a relay runs
@@ -4576,7 +4527,7 @@ def run_command(argv):
 
 def main():
     """The exit status; errors as one line on stderr, never a traceback on stdout."""
-    if posix is None:
+    if not is_posix_system():
         sys.stderr.write("mcp-lazy: this system has no POSIX processes; it runs on Linux and macOS\n")
         return EXIT_USAGE
     try:
@@ -4603,7 +4554,7 @@ EXAMPLE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 
 def example_server(delay_s):
     """A small MCP server on stdin and stdout: tools, prompts, resources, logging. For the demo and for tests."""
-    time.sleep(delay_s)
+    pause(delay_s)
     for line in sys.stdin.buffer:
         env = read_envelope(line)
         if env.kind != REQUEST:
@@ -4651,7 +4602,7 @@ def example_call(tool, arguments):
     if tool == "add":
         return str(arguments["a"] + arguments["b"])
     if tool == "wait":
-        time.sleep(min(float(arguments["seconds"]), 60.0))
+        pause(min(float(arguments["seconds"]), 60.0))
         return "waited"
     raise PeerError("Unknown tool", -32602)
 
