@@ -433,7 +433,9 @@ class _Number(str):
 
 _scan = make_scanner(_Plain)
 _scan_exact = make_scanner(_Exact)
-_SCAN_ERRORS = (ValueError, StopIteration, RecursionError, IndexError)
+# SystemError: the C scanner takes its JSONDecodeError from `json.decoder` and raises nothing where that was never
+# imported (3.9 to 3.12), which the interpreter reports so.
+_SCAN_ERRORS = (ValueError, StopIteration, RecursionError, IndexError, SystemError)
 
 
 def parse_json(raw, exact=False):
@@ -4373,9 +4375,9 @@ def parse_wake(text):
     return words
 
 
-def parse_scope(text, environment):
+def parse_scope(text, environment, is_flag):
     """[(word, value)] of --cache-scope (A5.9); environment values as digests only."""
-    scope = []
+    scope, origin = [], "cache-scope" if is_flag else "MCP_LAZY_CACHE_SCOPE"
     for word in filter(None, text.split(",")):
         if word == "cwd":
             scope.append((word, working_directory()))
@@ -4385,7 +4387,7 @@ def parse_scope(text, environment):
         elif word in ("client", "client-version"):
             scope.append((word, ""))
         elif word != "capabilities":  # these always count
-            raise UsageError("cache-scope: %r is not one of client, client-version, cwd, env:NAME" % word)
+            raise UsageError("%s: %r is not one of client, client-version, cwd, env:NAME" % (origin, word))
     return sorted(scope)
 
 
@@ -4416,7 +4418,7 @@ def make_run(words, environment, named):
     values = parse_environment(given, environment)
     check_ranges(values)
     wake_argv = parse_wake(values.get("wake-command", ""))
-    scope = parse_scope(values.get("cache-scope", ""), environment)
+    scope = parse_scope(values.get("cache-scope", ""), environment, "cache-scope" in given)
     name = check_name(values.get("name", ""), named or "name" in given)
     idle_ns = idle_stop_ns(given, values, name is not None)
     if not argv:

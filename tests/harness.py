@@ -189,7 +189,7 @@ class Relay:
     def __init__(self, box, argv, env, cwd=None, stderr_path=None, preexec=None, executable=None):
         self.box = box
         self.ids = itertools.count(1)
-        self.buffer = b""
+        self.buffer = bytearray()
         self.raw = []     # every line read, as bytes with its LF
         self.kept = []    # messages read while looking for another one
         self.eof = False
@@ -258,11 +258,12 @@ class Relay:
         while True:
             at = self.buffer.find(b"\n", searched)
             if at >= 0:
-                found, self.buffer = self.buffer[:at + 1], self.buffer[at + 1:]
+                found = bytes(self.buffer[:at + 1])
+                del self.buffer[:at + 1]
                 self.raw.append(found)
                 return found
             if self.eof:
-                assert not self.buffer, "output ends in the middle of a line: %r" % self.buffer[:200]
+                assert not self.buffer, "output ends in the middle of a line: %r" % bytes(self.buffer[:200])
                 return None
             searched = len(self.buffer)
             left = end - time.monotonic()

@@ -25,17 +25,26 @@ def modern(line):
     return line.get("method") == "server/discover" or (isinstance(meta, dict) and isinstance(meta.get(VERSION_KEY), str))
 
 
+def follows_a_cursor(line):
+    """A further page of another server's list; the example server never gave that cursor out."""
+    params = line.get("params")
+    return isinstance(params, dict) and params.get("cursor") is not None
+
+
 def sessions():
     """(id, messages of one process, the server's own requests that it answered) for each captured start."""
     if not FOLDER or not Path(FOLDER).is_dir():
         return
     for path in sorted(Path(FOLDER).glob("*.jsonl")):
-        head, runs = None, {}
-        for text in path.read_text("utf-8").splitlines() + ['{"ev":"scenario"}']:
+        head, runs, known = None, {}, set()
+        for text in path.read_text("utf-8").strip("\n").split("\n") + ['{"ev":"scenario"}']:
             found = json.loads(text)
             if found["ev"] == "scenario":
                 for number, messages in enumerate(runs.values()):
-                    if messages:
+                    outline = json.dumps([(one.get("method"), (one.get("params") or {}).get("capabilities")) for one in messages
+                                          if "method" in one and not follows_a_cursor(one)])
+                    if messages and outline not in known:
+                        known.add(outline)
                         yield "%s-%s-%s-%d" % (path.stem, head.get("mode"), head.get("server"), number), messages
                 head, runs = found, {}
             elif found["ev"] == "c2s" and isinstance(found.get("msg"), dict):
@@ -62,6 +71,8 @@ def play(box, messages):
             begun_call = True
         if line["method"] == "notifications/cancelled":
             continue  # of requests that are long answered
+        if follows_a_cursor(line):
+            continue
         relay.send(dict({"jsonrpc": "2.0"}, **line))
         if line.get("id") is not None:
             wanted.append(line)

@@ -24,6 +24,7 @@ class Named:
         self.state, self.log = self.state_dir / (name + ".json"), self.log_dir / (name + ".log")
 
     def env(self, **more):
+        more.setdefault("MCP_LAZY_CACHE_DIR", None)
         return self.box.env(DSH_LAZY_MCP_STATE_DIR=str(self.state_dir), DSH_LAZY_MCP_LOG_DIR=str(self.log_dir), **more)
 
     def relay(self, fake, *options, **more):
@@ -203,12 +204,20 @@ def test_f2_default_directories(box, full):
     named = Named(box)
     base = box.home / ".local" / "share" / "dsh" / "state"
     named.state, named.log = base / "lazy-mcp" / "notes.json", base / "mcp-logs" / "notes.log"
-    relay = named.relay(full, env=box.env(XDG_DATA_HOME=str(box.path / "xdg"), XDG_STATE_HOME=str(box.path / "xdg")))
+    relay = named.relay(full, env=box.env(MCP_LAZY_CACHE_DIR=None, XDG_DATA_HOME=str(box.path / "xdg"), XDG_STATE_HOME=str(box.path / "xdg")))
     relay.handshake()
     named.filled()
     relay.finish()
     assert named.log.is_file() and not (box.path / "xdg").exists()
-    assert not box.cache.exists(), "the relay's own cache directory is not used"
+    assert not list((box.home / ".cache").rglob("*.json")), "the relay's own cache directory is not used"
+
+
+def test_0_4_cache_dir_is_the_state_directory_of_a_name(box, full):
+    """Part 0.4: what a name sets by default can be set by a flag."""
+    relay = box.relay(full, "--name=notes", "--cache-dir", box.path / "elsewhere", env=Named(box).env())
+    relay.handshake()
+    until((box.path / "elsewhere" / "notes.json").is_file, what="the state")
+    relay.finish()
 
 
 def test_f2_modes(box, named, full):
@@ -365,7 +374,7 @@ def test_f9_stderr_of_the_server_and_our_lines_go_to_the_log(box, named):
 
 def test_f10_required_lines_and_no_payloads(named, full):
     for _ in range(2):
-        relay = named.relay(full, "--idle-timeout-min=0.003")
+        relay = named.relay(full, "--idle-timeout-min=0.008")
         relay.handshake(name="host-name-x")
         relay.ask("tools/list")
         named.filled()

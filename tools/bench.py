@@ -268,7 +268,7 @@ class Bench:
                     "LANG": "C.UTF-8"}
         self.stderr_fd = os.open(os.path.join(work_dir, "stderr"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self.alive, self.caches = [], 0
-        self.bare = [self.python, "-I", "-S"]
+        self.bare = [os.path.join(bin_dir, "python3"), "-I", "-S"]
         programs = os.path.join(work_dir, "programs.py")    # the whole file would take 10 ms more to compile
         with open(__file__) as source, open(programs, "w") as file:
             file.write(source.read().partition(END_OF_PROGRAMS)[0])

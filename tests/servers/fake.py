@@ -103,7 +103,8 @@ def die(how):
     import resource
     import signal
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signum(how), signal.SIG_DFL)
+    if how != "SIGKILL":
+        signal.signal(signum(how), signal.SIG_DFL)
     os.kill(os.getpid(), signum(how))
     signal.pause()
 
@@ -459,9 +460,10 @@ def prepare():
                 sleep(opt("tick"))
         threading.Thread(target=tick, daemon=True).start()
     if opt("leave"):  # the leader goes at once; a child with the same pipes is the server
-        if os.fork():
+        pid = os.fork()
+        if pid:
+            note("child", pid_of_child=pid)
             os._exit(0)
-        note("child", pid_of_child=os.getpid())
 
 
 def main():
