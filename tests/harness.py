@@ -526,7 +526,7 @@ class Box:
     # ------------------------------------------------------------------------------ the recordings
     def recordings(self, directory=None):
         directory = Path(directory or self.cache)
-        return sorted(directory.glob("*.json")) if directory.is_dir() else []
+        return sorted(path for path in directory.glob("*.json") if path.name[0] != ".") if directory.is_dir() else []
 
     def recording(self, directory=None):
         """The one recording, decoded."""

@@ -1390,7 +1390,7 @@ def test_a10_15_a_client_that_does_not_read_bounds_our_memory(box):
     relay = box.relay(fake)
     relay.handshake()
     before = memory_kib(relay.pid)
-    ident = relay.start_call("notify", times=2400, bytes=65536)  # 150 MiB
+    ident = relay.start_call("notify", times=1600, bytes=65536)  # 100 MiB
     last = [0, 0]
 
     def settled():
@@ -1401,7 +1401,7 @@ def test_a10_15_a_client_that_does_not_read_bounds_our_memory(box):
     until(settled, timeout=15, what="the memory to settle")
     assert memory_kib(relay.pid) - before < 80 * 1024, "KiB"
     relay.result(ident, timeout=20)
-    assert len(notifications(relay.kept)) == 2400
+    assert len(notifications(relay.kept)) == 1600
 
 
 # -------------------------------------------------------------------------------- call-timeout (A1.10)
