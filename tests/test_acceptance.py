@@ -1,0 +1,40 @@
+"""One quick server of tools/acceptance.py, from the registry; the whole of it is run by hand."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import harness
+
+TOOL = harness.ROOT / "tools" / "acceptance.py"
+TOOL_S = 540
+
+
+def acceptance(*words):
+    return subprocess.run([sys.executable, str(TOOL)] + list(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          timeout=TOOL_S, universal_newlines=True)
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.timeout(TOOL_S + 30)
+def test_a_real_server_direct_and_through_the_relay():
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    done = acceptance("--only", "memory:raw", "--only", "memory:ends", "--json")
+    assert done.stdout, done.stderr
+    report = json.loads(done.stdout)
+    missing = [line["detail"] for line in report if line["verdict"] == "not run"]
+    if missing:
+        pytest.skip("no server to try: %s" % missing[0])
+    failed = ["%(section)s %(check)s: %(detail)s" % line for line in report if line["verdict"] == "FAIL"]
+    assert not failed and done.returncode == 0, "\n".join(failed) + done.stderr
+
+
+def test_sections_can_be_listed_and_chosen():
+    assert "memory:ends" in acceptance("--list").stdout.split()
+    assert acceptance("--list", "--only", "memory:ends").stdout.split() == ["memory:ends"]
+    assert acceptance("--only", "nothing").returncode == 2
