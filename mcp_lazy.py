@@ -121,7 +121,7 @@ TAIL_BYTES = 8 * 1024
 # Uses:   L0
 # Used by: L3 L5 L7 L8 L9 L15
 # Owns:   Record, LazyError, UsageError, SpawnError, PeerError, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
-#         parse_duration, format_duration, parse_bool, seconds, redact, secret_values, format_log_line
+#         parse_duration, format_duration, parse_bool, seconds, printable, redact, secret_values, format_log_line
 # Never:  reads a clock, the environment or a file
 # Tests:  tests/test_l01_values.py
 # ----------------------------------------------------------------------------
@@ -290,6 +290,11 @@ def secret_values(environment):
     return sorted(found, key=len, reverse=True)
 
 
+def printable(text):
+    """`text` without control characters, line feeds excepted: it ends on somebody's screen."""
+    return "".join(c if c >= " " and c != "\x7f" and not "\x80" <= c < "\xa0" or c == "\n" else " " for c in text)
+
+
 def redact(raw, secrets):
     """`raw` (bytes) with each of `secrets` replaced by ***."""
     for value in secrets:
@@ -299,7 +304,7 @@ def redact(raw, secrets):
 
 def format_log_line(style, pid, stamp, text):
     """One line of the relay's log (A16.2; style "text", "json" or "dsh", F9), LF included; stamp is UTC, with ms."""
-    text = "".join(c if c >= " " else " " for c in text)
+    text = printable(text).replace("\n", " ")
     if style == "text":
         return "mcp-lazy[%d] %s %s\n" % (pid, stamp.partition("T")[2], text)
     if style == "dsh":
@@ -382,7 +387,8 @@ class LineSplitter:
             data = data[first:]
         cut = data.rfind(b"\n") + 1
         if cut:
-            blocks.append(data if cut == len(data) else data[:cut])
+            block = data if cut == len(data) else data[:cut]
+            blocks += [block] if cut <= self.limit else self._within_limit(block)
         if cut < len(data):
             self._keep(data[cut:])
         return blocks
@@ -394,6 +400,12 @@ class LineSplitter:
         if len(self._tail) > self.limit:
             self.too_long = self._skipping = True
             self._tail = bytearray()
+
+    def _within_limit(self, block):
+        """The lines of a block that are not too long; only for limits below the size of a read."""
+        lines = block.split(b"\n")[:-1]
+        self.too_long = self.too_long or max(map(len, lines)) > self.limit
+        return [line + b"\n" for line in lines if len(line) <= self.limit]
 
     def _finish(self, data):
         """The kept piece and its end: one block, unless it grew too long."""
@@ -584,8 +596,8 @@ def classify(body, raw):
         key = id_key_of(ident, id_raw)
     if type(method) is str:
         kind = NOTIFICATION if key is None else REQUEST
-    elif "method" not in body and ("result" in body or "error" in body):
-        kind, method = RESPONSE, None
+    elif "method" not in body and (key is not None or "result" in body or "error" in body):
+        kind, method = RESPONSE, None  # also one with neither: the answer to a request that went wrong
     else:
         kind, method = ODD, None
     return Envelope(kind, method, key, id_raw, body.get("jsonrpc") == "2.0", body)
@@ -630,6 +642,8 @@ def _skim(line):
     if head_end is not None and not _one_container(line, head_end, tail_start):
         return None
     head.update(tail)
+    if head.get("id") == b"":  # a container as id: only the whole line tells its text
+        return None
     return _envelope_of_raw(head)
 
 
@@ -649,7 +663,7 @@ def _envelope_of_raw(found):
         if method_raw:
             method = parse_json(method_raw)
         if id_raw != b"null":
-            key = id_key_of(parse_json(id_raw), id_raw) if id_raw else ("raw", b"")
+            key = id_key_of(parse_json(id_raw), id_raw)
     except ValueError:
         key = ("raw", bytes(id_raw))
     if key is None:
@@ -657,7 +671,7 @@ def _envelope_of_raw(found):
     version2 = found.get("jsonrpc") == b'"2.0"'
     if type(method) is str:
         return Envelope(NOTIFICATION if key is None else REQUEST, method, key, id_raw, version2)
-    if "method" not in found and ("result" in found or "error" in found):
+    if "method" not in found and (key is not None or "result" in found or "error" in found):
         return Envelope(RESPONSE, None, key, id_raw, version2)
     return Envelope(ODD, version2=version2)
 
@@ -2857,12 +2871,10 @@ class ClientDesk:
 
     def _passing(self, env, line):
         relay = self._relay
-        if env.kind == REQUEST:
+        if env.kind in (REQUEST, BATCH):
             self.track(env, line)
         elif env.kind == RESPONSE:
             relay.flights.server.pop(env.id_key, None)
-        elif env.kind == BATCH:
-            self.track(env, line)
         elif env.kind == NOTIFICATION:
             if env.method == "notifications/cancelled":
                 self._cancel(env, line)
@@ -2935,6 +2947,8 @@ class ClientDesk:
                     flight = Flight(item, relay.now_s, relay.life.batches)
                     flight.queued = queued
                     relay.flights.add(flight)
+            return
+        if env.kind != REQUEST:
             return
         flight = Flight(env, relay.now_s)
         flight.queued = queued
@@ -3148,7 +3162,7 @@ class Troubles:
         parts = ["mcp-lazy: %s: %s" % (self._relay.settings.server_name, what)]
         if self.noise_seen:
             parts.append("its stdout is not MCP: %s" % self.noise_seen)
-        words = bytes(tail).decode("utf-8", "replace").strip()
+        words = printable(bytes(tail).decode("utf-8", "replace")).strip()
         if words:
             parts.append("its stderr ends: %s" % words)
         return "; ".join(parts + [advice])
@@ -3515,7 +3529,7 @@ class Relay:
     def noise(self, line):
         """A line of the server that is no message: told, never passed on (A10.14)."""
         self.troubles.noise_seen = self.troubles.noise_seen or _kind_of_noise(bytes(line[:200]).strip())
-        self.log("non-JSON stdout line (%d bytes) of %s" % (len(line), self.settings.server_name), 1)
+        self.log("non-JSON stdout line (%d bytes) of %s" % (len(line.strip()), self.settings.server_name), 1)
         self.out.append(Noise(bytes(line[:NOISE_BYTES])))
 
     # -- events --
@@ -3568,7 +3582,8 @@ class Relay:
 
     def _stop_signal(self, event):
         if self.leaving:
-            self.life.child_event(StopWanted(True))
+            if event.name != "SIGHUP":  # the second one of a closing terminal is nobody's wish for hurry
+                self.life.child_event(StopWanted(True))
             return
         self.log("%s: stopping" % event.name, 1)
         self.leave(event)
