@@ -120,7 +120,7 @@ TAIL_BYTES = 8 * 1024
 # ----------------------------------------------------------------------------
 # Uses:   L0
 # Used by: L3 L5 L7 L8 L9 L15
-# Owns:   Record, LazyError, UsageError, SpawnError, PeerError, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
+# Owns:   Record, LazyError, UsageError, SpawnError, PeerError, Bug, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
 #         parse_duration, format_duration, parse_bool, seconds, printable, redact, secret_values, format_log_line
 # Never:  reads a clock, the environment or a file
 # Tests:  tests/test_l01_values.py
@@ -182,6 +182,10 @@ class PeerError(LazyError):
     def __init__(self, text, rpc_code=-32600):
         super().__init__(text)
         self.rpc_code = rpc_code
+
+
+class Bug(LazyError):
+    """An error of this program itself; its processes are gone when this is raised."""
 
 
 DIGITS = frozenset("0123456789")
@@ -3631,7 +3635,7 @@ def _kind_of_noise(text):
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L7
 # Used by: L15
-# Owns:   RunOptions, Journal, Store, ServerLink, Driver, recorded_command, load_store, run_relay
+# Owns:   RunOptions, Journal, error_place, Store, ServerLink, Driver, recorded_command, load_store, run_relay
 # Never:  decides what the protocol wants; that is the engine's
 # Tests:  tests/test_l08_run.py, and every real-process test
 # ----------------------------------------------------------------------------
@@ -3679,6 +3683,15 @@ class Journal:
         self._level = 2 if options.verbose or named else 1
         if self._path:
             rotate_file(self._path, LOG_FILE_LIMIT_BYTES)
+
+    def take(self, effect, now_s):
+        """The line of a Log, Served or Noise effect."""
+        if type(effect) is Log:
+            self.line(effect.text, effect.level)
+        elif type(effect) is Served:
+            self.line("%s cache %.1f" % (effect.method, (monotonic_s() - now_s) * 1000), 2)
+        elif self._options.verbose:
+            self._sink.put(b"mcp-lazy: stdout of the server: %s\n" % effect.raw.strip())
 
     def line(self, text, level=1):
         if level > self._level or not (self._path or self._options.verbose):
@@ -3730,6 +3743,13 @@ class Store:
             self._failed = True
         self._dirty, self._since_s = set(), None
         return True
+
+    def finish(self):
+        """A last try for what still waits for its lock."""
+        for _ in range(4):
+            if self.save(set(), monotonic_s()):
+                break
+            pause(LOCK_RETRY_S)
 
 
 def recorded_command(argv):
@@ -3855,7 +3875,7 @@ class ServerLink:
 class Driver:
     """Carries out what the engine says, and tells it what happened."""
     __slots__ = ("options", "loop", "processes", "sink", "journal", "relay", "store", "link", "_signals", "_out",
-                 "_splitter", "_events", "_busy", "_client_open", "_held", "_status", "_wake_pid", "_streams", "_stall_s")
+                 "_splitter", "_events", "_busy", "_client_open", "_held", "_status", "_wake_pid", "_streams", "_stall_s", "_failed")
 
     def __init__(self, options, relay, store):
         self.options, self.relay, self.store = options, relay, store
@@ -3865,7 +3885,7 @@ class Driver:
         store.attach(self.journal)
         self.link = self._wake_pid = self._status = None
         self._events, self._busy, self._client_open, self._held, self._stall_s = [], False, True, False, FLUSH_STALL_S
-        self._splitter, self._out = LineSplitter(options.max_line_bytes), Outbox(1)
+        self._splitter, self._out, self._failed = LineSplitter(options.max_line_bytes), Outbox(1), False
         self._streams, self._signals = StandardStreams(), SignalPipe()
 
     def post(self, event):
@@ -3876,12 +3896,24 @@ class Driver:
         self._busy = True
         while self._events:
             event = self._events.pop(0)
-            for effect in self.relay.handle(event, self.loop.now_s):
+            for effect in self._handled(event):
                 getattr(self, EFFECTS[type(effect)])(effect)
             if not self._events:
                 self._flush()
         self._busy = False
         self._watch()
+
+    def _handled(self, event):
+        """The engine's effects. An error of ours fails what is open, once; a second one ends the relay."""
+        try:
+            return self.relay.handle(event, self.loop.now_s)
+        except Exception as error:
+            if self._failed or self.relay.state == ASLEEP:
+                raise
+            self._failed = True
+            text = "internal error of mcp-lazy, please report it: %s at %s" % (error_place(error), self.relay.state)
+            self.journal.line(text)
+            return self.relay.handle(ServerBroke(text, b""), self.loop.now_s)
 
     def _flush(self):
         """Write what waits; a reader that is gone is the next event."""
@@ -4033,15 +4065,8 @@ class Driver:
     def _clear_timer(self, effect):
         self.loop.clear_timer(effect.name)
 
-    def _log(self, effect):
-        self.journal.line(effect.text, effect.level)
-
-    def _served(self, effect):
-        self.journal.line("%s cache %.1f" % (effect.method, (monotonic_s() - self.loop.now_s) * 1000), 2)
-
-    def _noise(self, effect):
-        if self.options.verbose:
-            self.sink.put(b"mcp-lazy: stdout of the server: %s\n" % effect.raw.strip())
+    def _note(self, effect):
+        self.journal.take(effect, self.loop.now_s)
 
     def _save(self, effect=None):
         dirty = self.relay.shelf.take_dirty() if effect is not None else set()
@@ -4093,19 +4118,23 @@ class Driver:
             self.processes.kill_group(self.link.pid, 9)
             self.link.close()
         self.processes.wait_for_all(END_WAIT_S)
-        for _ in range(4):
-            self.loop.now_s = monotonic_s()
-            if self.store.save(set(), self.loop.now_s):
-                break
-            pause(LOCK_RETRY_S)
+        self.store.finish()
         self._streams.restore()
         self.processes.close()
         self.loop.close()
 
 
+def error_place(error):
+    """"TypeError (...) in line 7": an error of ours in a few words, without values of anybody's."""
+    trace = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return "%s in line %d" % (type(error).__name__, trace.tb_lineno)
+
+
 EFFECTS = {
     Write: "_write", Spawn: "_spawn", CloseInput: "_close_input", KillGroup: "_kill_group", Release: "_release",
-    SetTimer: "_set_timer", ClearTimer: "_clear_timer", Log: "_log", Noise: "_noise", Served: "_served", Save: "_save",
+    SetTimer: "_set_timer", ClearTimer: "_clear_timer", Log: "_note", Noise: "_note", Served: "_note", Save: "_save",
     RunWake: "_run_wake", KillWake: "_kill_wake", HoldClient: "_hold_client", Exit: "_exit",
 }
 
@@ -4119,7 +4148,10 @@ def run_relay(options, settings):
     if trouble:
         driver.journal.line(trouble)
     driver.journal.line("start (%s)" % ("warm" if store.recording.entries else "cold"))
-    return driver.run()
+    try:
+        return driver.run()
+    except Exception as error:  # the server is dead by now
+        raise Bug("internal error, please report it: %s" % error_place(error)) from error
 
 # ============================================================================
 # L9 SESSION - the client side of MCP, as coroutines             [mixed, cold]

@@ -557,6 +557,22 @@ def test_case_021_odd_lines_end_nothing(box, warm):
             assert found["id"] is None or found["id"] in (20, 30, 40, 41) or isinstance(found["id"], (dict, list, bool))
 
 
+@pytest.mark.parametrize("number", range(len(odd_lines())))
+def test_a7_15_a_server_that_dies_of_an_odd_line(box, number):
+    """Whatever the line was: what is open gets its error, and the next request a fresh server."""
+    fake = box.fake(odd_dies=True)
+    relay = box.relay(fake, "--restart-backoff=0")
+    relay.handshake()
+    hanging = relay.start_call("hang")
+    relay.send(odd_lines()[number])
+    relay.send(message("tools/call", 50, {"name": "die", "arguments": {"how": "exit3"}}))
+    failed(relay, hanging, "server exited")
+    relay.answer(50)  # met by the death, or by the death it asked for
+    ident = relay.request("tools/call", {"name": "pid", "arguments": {}}, 51)
+    relay.answer(ident)
+    assert relay.exists()
+
+
 def test_a7_13_spaces_crlf_and_blank_lines(box):
     raw = box.path / "raw"
     fake = box.fake(raw=str(raw))

@@ -390,12 +390,11 @@ def response(message):
 def got(line):
     try:
         message = json.loads(line)
-    except ValueError:
-        note("got", odd=line.decode("latin-1"))
-        return
+    except (ValueError, RecursionError):
+        message = None
     if isinstance(message, list):
         note("got", batch=len(message))
-        if opt("batch_dies"):
+        if opt("batch_dies") or opt("odd_dies"):
             die("exit4")
         replies = [{"jsonrpc": "2.0", "id": item["id"], "result": {"batched": item.get("method")}}
                    for item in message if isinstance(item, dict) and item.get("id") is not None]
@@ -403,7 +402,9 @@ def got(line):
             send(replies)
         return
     if not isinstance(message, dict):
-        note("got", odd=line.decode("latin-1"))
+        note("got", odd=line[:1000].decode("latin-1"))
+        if opt("odd_dies"):
+            die("exit5")
         return
     note("got", method=message.get("method"), id=message.get("id"), params=message.get("params"))
     if opt("raw"):
