@@ -177,6 +177,11 @@ def encode(line):
     return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
+def no_json(word):
+    """NaN and Infinity, which the json module takes and nobody may write."""
+    raise ValueError("%s is no JSON" % word)
+
+
 def same_id(left, right):
     return type(left) is type(right) and left == right
 
@@ -274,7 +279,7 @@ class Relay:
     def read(self, timeout=WAIT_S):
         """The next message, decoded; None at the end."""
         found = self.line(timeout)
-        return None if found is None else json.loads(found)
+        return None if found is None else json.loads(found, parse_constant=no_json)
 
     def answer(self, ident, timeout=WAIT_S):
         """The answer to this id (type and value); what comes before it is kept in `kept`."""

@@ -573,6 +573,18 @@ def test_a7_15_a_server_that_dies_of_an_odd_line(box, number):
     assert relay.exists()
 
 
+@pytest.mark.parametrize("ident", [b"NaN", b"-Infinity", b'"\xff"', b"01", b"'a'", b'"\\x"', b'"\x01"', b"[1", b"1e400", b"-0", b'"\\ud800"'])
+def test_case_021_what_the_relay_says_itself_is_strict_json(box, ident):
+    """An id that is no JSON makes the line no message: it is passed on, and never comes back in an error."""
+    fake = box.fake()
+    relay = box.relay(fake)
+    relay.handshake()
+    relay.send(b'{"jsonrpc":"2.0","id":%s,"method":"no/such/method/hang","params":{}}\n' % ident)
+    relay.send(message("tools/call", "d", {"name": "die", "arguments": {"how": "exit3"}}))
+    failed(relay, "d")  # every line up to here was decoded strictly
+    relay.call("pid")
+
+
 def test_a7_13_spaces_crlf_and_blank_lines(box):
     raw = box.path / "raw"
     fake = box.fake(raw=str(raw))

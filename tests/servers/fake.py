@@ -374,7 +374,7 @@ def answer(message):
             send({"jsonrpc": "2.0", "id": ident, "result": result})
         if opt("one_call"):
             os._exit(0)
-    elif "id" in message and method is not None:
+    elif "id" in message and method is not None and "hang" not in method:
         send({"jsonrpc": "2.0", "id": ident, "error": {"code": -32601, "message": "no such method"}})
 
 
