@@ -4398,18 +4398,23 @@ def parse_environment(given, environment):
     return values
 
 
-def check_ranges(values):
+def origin(name, given):
+    """Where a value came from, for a message about it: the option, or its variable."""
+    return name if name in given else find_option(name).variable()
+
+
+def check_ranges(values, given):
     """One line for every value out of its range together (A1.8)."""
     wrong = []
     for option in OPTIONS:
         value = values.get(option.name)
         if option.kind in (DURATION, BYTES) and value is not None and (value < 0 or value == 0 and not option.zero):
-            wrong.append("%s must %s" % (option.name, "not be negative" if option.zero else "be more than 0"))
+            wrong.append("%s must %s" % (origin(option.name, given), "not be negative" if option.zero else "be more than 0"))
     if wrong:
         raise UsageError(", ".join(wrong))
 
 
-def parse_wake(text):
+def parse_wake(text, where):
     """The argv of a wake command (A1.7), None without one."""
     if not text:
         return None
@@ -4418,13 +4423,13 @@ def parse_wake(text):
     except ValueError:
         words = None
     if not isinstance(words, list) or not words or not all(type(word) is str for word in words) or not words[0]:
-        raise UsageError("wake-command must be a JSON array of strings, the first one not empty")
+        raise UsageError("%s must be a JSON array of strings, the first one not empty" % where)
     return words
 
 
-def parse_scope(text, environment, is_flag):
+def parse_scope(text, environment, where):
     """[(word, value)] of --cache-scope (A5.9); environment values as digests only."""
-    scope, origin = [], "cache-scope" if is_flag else "MCP_LAZY_CACHE_SCOPE"
+    scope = []
     for word in filter(None, text.split(",")):
         if word == "cwd":
             scope.append((word, working_directory()))
@@ -4434,7 +4439,7 @@ def parse_scope(text, environment, is_flag):
         elif word in ("client", "client-version"):
             scope.append((word, ""))
         elif word != "capabilities":  # these always count
-            raise UsageError("%s: %r is not one of client, client-version, cwd, env:NAME" % (origin, word))
+            raise UsageError("%s: %r is not one of client, client-version, cwd, env:NAME" % (where, word))
     return sorted(scope)
 
 
@@ -4463,9 +4468,9 @@ def make_run(words, environment, named):
     if given.get("version"):
         return None, None, given
     values = parse_environment(given, environment)
-    check_ranges(values)
-    wake_argv = parse_wake(values.get("wake-command", ""))
-    scope = parse_scope(values.get("cache-scope", ""), environment, "cache-scope" in given)
+    check_ranges(values, given)
+    wake_argv = parse_wake(values.get("wake-command", ""), origin("wake-command", given))
+    scope = parse_scope(values.get("cache-scope", ""), environment, origin("cache-scope", given))
     name = check_name(values.get("name", ""), named or "name" in given)
     idle_ns = idle_stop_ns(given, values, name is not None)
     if not argv:
