@@ -786,6 +786,8 @@ def all_notifications(block):
     inside a JSON string: `"jsonrpc":"2.0"` right behind each line's opening brace (or right
     before its closing one) is a member of each line, and no line holds an `id`.
     """
+    if len(block) > SEARCHED_BYTES or b'"id"' in block[:SHORT_BYTES]:
+        return False  # a long line, where the counts would cost more than they save; or plainly not
     lines = block.count(b"\n")
     if block[:1] != b"{" or block.count(b"}\n{") != lines - 1 or block[-2:] != b"}\n":
         return False

@@ -568,8 +568,15 @@ def test_a7_15_a_deep_batch_and_its_ids_are_no_error():
         line = b'[{"id":1,"method":"a","params":' + b"[" * depth + b"]" * depth + b"}]"
         env = read_envelope(line)
         assert env.kind in (BATCH, BAD)
-        for item in mcp_lazy.envelopes_of(env):
-            assert (item.kind, item.id_key) == (REQUEST, 1)
+        try:
+            items = mcp_lazy.envelopes_of(env)
+        except RecursionError:  # its traceback takes pytest a minute
+            items = None
+        assert items is not None, "RecursionError at a depth of %d" % depth
+        assert all((item.kind, item.id_key) == (REQUEST, 1) for item in items)
+
+
+def test_a7_15_an_id_of_a_batch_that_is_no_finite_float():
     for item in mcp_lazy.envelopes_of(read_envelope(b'[{"id":1e400,"method":"a"}]')):
         assert json.loads(item.id_raw, parse_constant=None) == float("inf") and item.id_raw != b"inf"
 
