@@ -1,0 +1,910 @@
+"""L7: the engine on a simulated clock, as transcripts; no process, no sleep (A6-A13, C, design 4)."""
+
+import json
+
+import pytest
+
+import mcp_lazy as lazy
+from mcp_lazy import (ASLEEP, CLIENT, COLD, ClearTimer, LIVE, REPLAY, SERVER, SETTLE, STOPPING, ClientGone, ClientTooLong, CloseInput,
+                      Exit, Exited, HoldClient, KillGroup, KillWake, OutputClosed, Release, RunWake, Save, ServerBroke, Spawn,
+                      Spawned, SpawnFailed, StopSignal, TimerFired, WakeEnded, Write)
+from playbook import Failure, Playbook, Timer, advance, says, to_client, to_server
+from sim import (INITIALIZED, VERSION, engine, handshake, initialize, line, notification, raw, recording, refusal, request,
+                 result)
+
+TOOLS = {"tools": [{"name": "a"}]}
+MORE = {"tools": [{"name": "a"}, {"name": "b"}]}
+NO_TOOLS = {"tools": []}
+CALL = request(7, "tools/call", {"name": "a"})
+ROOTS = {"roots": {"listChanged": True}}
+CHANGED = notification("notifications/tools/list_changed")
+EOF = ClientGone("end of input")
+CALLED_OFF = to_client(notification("notifications/cancelled", {"requestId": "s1"}))
+
+
+def params_of(one):
+    return raw(json.loads(one)["params"])
+
+
+def cancel(ident):
+    return notification("notifications/cancelled", {"requestId": ident})
+
+
+def own_initialize(generation=1, one=None):
+    return to_server(b'{"jsonrpc":"2.0","id":"mcp-lazy-init-%d","method":"initialize","params":%s}\n' % (
+        generation, params_of(one or initialize())))
+
+
+def own_list(method="tools/list", generation=1):
+    return to_server(line(id="mcp-lazy-check-%d-%s" % (generation, method), method=method))
+
+
+def recorded(lists=None, **more):
+    return recording({"tools/list": TOOLS} if lists is None else lists, **more)
+
+
+def warm(lists=None, starts=(), capabilities=None, result=None, **changed):
+    """ASLEEP, behind a handshake that the recording answered."""
+    found = recorded(lists, starts=starts, capabilities=capabilities, result=result)
+    book = Playbook(engine(found, **changed)).then(initialize(**(capabilities or {})), INITIALIZED)
+    assert book.relay.state == ASLEEP
+    return book
+
+
+def cold(found=None, **changed):
+    """LIVE, behind a handshake that the server answered."""
+    book = Playbook(engine(**changed)).then(
+        initialize(), Spawned(1), says(line(id=0, result=found or handshake())), INITIALIZED)
+    assert book.relay.state == LIVE
+    return book
+
+
+def replaying(lists=None, **changed):
+    """REPLAY: a call with id 7 woke the server, which has not answered yet."""
+    book = warm(lists, **changed).then(CALL, Spawned(1))
+    assert book.relay.state == REPLAY
+    return book
+
+
+def replayed(generation=1, found=None):
+    return says(line(id="mcp-lazy-init-%d" % generation, result=found or handshake()))
+
+
+def relisted(value=None, method="tools/list", generation=1):
+    return says(line(id="mcp-lazy-check-%d-%s" % (generation, method), result=TOOLS if value is None else value))
+
+
+def woken(lists=None, **changed):
+    """LIVE behind a replay, the listing equal, the call answered."""
+    book = replaying(lists, **changed).then(replayed(), relisted(), says(result(7)))
+    assert book.relay.state == LIVE
+    return book
+
+
+def stopping(**changed):
+    """STOPPING after an idle stop."""
+    book = woken(idle_stop_s=5.0, **changed).then(advance(5.0))
+    assert book.relay.state == STOPPING
+    return book
+
+
+def gone(book, text="exit status 0"):
+    return book.then(Exited(text, b""), OutputClosed())
+
+
+
+# --------------------------------------------------------------------------------------- the table
+
+def test_the_table_is_total():
+    events = {event for _, event in lazy.RELAY_TABLE}
+    assert set(lazy.RELAY_TABLE) == {(state, event) for state in lazy.STATES for event in events}
+    for name in lazy.RELAY_TABLE.values():
+        assert name == lazy.IGNORE or callable(getattr(lazy.Relay, name))
+    for owner, method in lazy.TIMERS.values():
+        assert callable(getattr(type(getattr(engine(), owner)), method))
+    children = {state for state, _ in lazy.CHILD_TABLE}
+    assert set(lazy.CHILD_TABLE) == {(state, event) for state in children for _, event in lazy.CHILD_TABLE}
+
+
+# ---------------------------------------------------------------------------------- cold and asleep
+
+def test_a7_2_a_cold_start_passes_every_line_in_order():
+    """A8.3, A6.1, A10.1."""
+    answer = b'{"jsonrpc":"2.0", "id":0, "result":%s}\n' % raw(handshake())
+    (Playbook(engine())
+     >> initialize() + INITIALIZED
+     << Spawn() << Timer("startup", 60) << to_server(initialize()) << to_server(INITIALIZED)
+     >> Spawned(1) << None
+     >> request(1, "tools/list") << to_server(request(1, "tools/list"))
+     >> says(answer) << Save() << Timer("window", 2) << ClearTimer("startup") << to_client(answer)
+     >> says(result(1, TOOLS)) << Save() << to_client(result(1, TOOLS))
+     >> EOF << ClearTimer("window") << CloseInput(False) << Timer("ladder", 0.25)
+     >> Exited("exit status 0", b"") << Timer("ladder", 0.25)
+     >> OutputClosed() << ClearTimer("ladder") << Release() << Exit(0)).check()
+
+
+def test_a7_what_is_answered_asleep_and_what_is_dropped():
+    book = (Playbook(engine(recorded(result=handshake(logging={}))))
+            >> request("p", "ping") << to_client(result("p"))
+            >> initialize(3) << to_client(result(3, handshake(logging={})))
+            >> INITIALIZED << None
+            >> request("l", "tools/list") << to_client(result("l", TOOLS))
+            >> request("m", "tools/list", {"_meta": {"x": 1}, "cursor": None}) << to_client(result("m", TOOLS))
+            >> request(4, "logging/setLevel", {"level": "info"}) << to_client(result(4))
+            >> cancel(9) + notification("notifications/roots/list_changed") + result("x") + b"\r\n \n" << None)
+    assert book.check() and book.relay.state == ASLEEP
+
+
+@pytest.mark.parametrize("one", [
+    request(1, "tools/list", {"cursor": "c"}), request(1, "tools/list", {"x": 1}), request(1, "prompts/list"),
+    request(1, "tools/call", {}), request(1, "logging/setLevel", {"level": "info"}), request(1, "server/discover", {})])
+def test_a7_6_a7_10_the_rest_starts_with_a_replay(one):
+    (warm() >> one << Spawn() << Timer("startup", 60) << own_initialize()).check()
+
+
+@pytest.mark.parametrize("one", [b"garbage\n", b"3\n", b"[]\n", b'{"jsonrpc":"2.0","id":1,"method":5}\n'])
+def test_a7_15_odd_lines_start_the_server_and_are_not_tracked(one):
+    """No answer when it dies; such a line holds no deadline."""
+    book = Playbook(engine()) >> one << Spawn() << Timer("startup", 60) << to_server(one) << ClearTimer("startup")
+    (book >> Spawned(1) >> Exited("SIGSEGV", b"") << Timer("ladder", 0.25)
+     >> OutputClosed() << ClearTimer("ladder") << Release()).check()
+
+
+def test_a7_13_a_line_that_is_too_long_is_refused_and_a_crlf_taken_off():
+    book = cold() >> ClientTooLong() << Failure(None, "--max-line", code=-32700)
+    (book >> request(1, "x")[:-1] + b" \r\n" << to_server(request(1, "x"))).check()
+
+
+def test_a7_14_a_null_id_is_a_notification():
+    (warm() >> line(id=None, method="tools/call") << None).check()
+    book = cold() >> line(id=None, method="tools/call") << to_server(line(id=None, method="tools/call"))
+    (book >> Exited("exit status 1", b"") << Timer("ladder", 0.25)
+     >> OutputClosed() << ClearTimer("ladder") << Release() << ClearTimer("window")).check()
+
+
+def test_a6_5_a_call_before_a_handshake_is_never_answered_from_a_recording():
+    call = request(1, "tools/call", {"name": "a"})
+    relay = engine(lazy.Recording(["srv"]))
+    for session in range(2):
+        book = (Playbook(relay) >> call << Spawn() << Timer("startup", 60) << to_server(call)
+                >> Spawned(1) >> says(result(1, {"n": session})) << ClearTimer("startup") << to_client(result(1, {"n": session})))
+        book.check()
+        relay = engine(relay.shelf.recording)
+    assert not relay.shelf.recording.entries
+
+
+@pytest.mark.parametrize("version", [None, "", 5])
+def test_a6_4_a_handshake_without_a_version_is_not_recorded(version):
+    params = {"capabilities": {}} if version is None else {"protocolVersion": version, "capabilities": {}}
+    (Playbook(engine(recorded())) >> request(0, "initialize", params)
+     << Spawn() << Timer("startup", 60) << to_server(request(0, "initialize", params))
+     >> Spawned(1) >> says(result(0, handshake())) << ClearTimer("startup") << to_client(result(0, handshake()))).check()
+
+
+@pytest.mark.parametrize("where", [ASLEEP, REPLAY, SETTLE, STOPPING])
+def test_a12_4_recorded_answers_go_out_in_every_state_but_live(where):
+    book = {ASLEEP: warm, REPLAY: replaying, STOPPING: stopping, SETTLE: settling}[where]()
+    assert book.relay.state == where
+    (book >> request(20, "tools/list") << to_client(result(20, TOOLS))
+     >> request(21, "ping") << to_client(result(21))).check()
+
+
+def test_a7_11_live_all_goes_to_the_server():
+    for one in (request(20, "tools/list"), request(21, "ping"), request(22, "logging/setLevel", {"level": "info"})):
+        (woken() >> one << to_server(one)).check()
+
+
+def test_a7_1_a_second_handshake_during_a_replay_is_answered_from_the_recording():
+    (replaying() >> initialize(30) << to_client(result(30, handshake()))).check()
+
+
+# ---------------------------------------------------------------------------------- replay, refresh
+
+def test_a8_2_the_order_at_a_wake():
+    """initialize with the client's own bytes, initialized, level, subscriptions, listings, the queue (A12.7)."""
+    odd = initialize()[:-2] .replace(b'"name":"c"', b'"name" : "\\u0063\\/",  "n":1.0e2') + b"}\n"
+    params = odd[odd.index(b'"params":') + 9:-2]
+    book = Playbook(engine(recorded(result=handshake(logging={})), idle_stop_s=5.0))
+    book.then(odd, INITIALIZED, request(1, "logging/setLevel", {"level": "error"}))
+    sub = request(2, "resources/subscribe", {"uri": "u:1"})
+    book.then(sub, Spawned(1), replayed(found=handshake(logging={})), relisted(), says(result(2) + line(id="mcp-lazy-level-1", result={})))
+    gone(book.then(advance(5.0)))
+    note = notification("notifications/roots/list_changed")
+    (book >> CALL << Spawn() << Timer("startup", 60) << Timer("idle", 5) << to_server(
+        b'{"jsonrpc":"2.0","id":"mcp-lazy-init-2","method":"initialize","params":%s}\n' % params)
+     >> Spawned(2) << None
+     >> note + request(8, "tools/call") << None
+     >> result("x") << to_server(result("x"))
+     >> says(line(id="mcp-lazy-init-2", result=handshake(logging={})))
+     << to_server(INITIALIZED)
+     << to_server(line(id="mcp-lazy-level-2", method="logging/setLevel", params={"level": "error"}))
+     << to_server(line(id="mcp-lazy-subscribe-2-1", method="resources/subscribe", params={"uri": "u:1"}))
+     << own_list(generation=2) << Timer("window", 2)
+     << to_server(CALL) << to_server(note) << to_server(request(8, "tools/call"))).check()
+
+
+def live_but_refreshing(lists=None, **changed):
+    return replaying(lists, **changed).then(replayed(), says(result(7)))
+
+
+def test_a9_1_an_equal_list_says_nothing():
+    """A9.5; other spelling is equal (A6.6)."""
+    (live_but_refreshing() >> relisted() << ClearTimer("startup")).check()
+    spelled = b'{"jsonrpc":"2.0","id":"mcp-lazy-check-1-tools/list","result":{ "tools":[{"name":"\\u0061"}] }}\n'
+    (live_but_refreshing() >> says(spelled) << ClearTimer("startup")).check()
+
+
+def served_and_refreshing(**more):
+    book = warm(**more).then(request(1, "tools/list"), CALL, Spawned(1), replayed(), says(result(7)))
+    return book
+
+
+def test_a9_2_a_different_list_is_saved_and_told_where_it_was_served():
+    (served_and_refreshing() >> relisted(MORE) << Save() << to_client(CHANGED) << ClearTimer("startup")
+     >> request(2, "tools/list") << to_server(request(2, "tools/list"))
+     >> says(result(2, MORE)) << to_client(result(2, MORE))).check()
+
+
+def test_a9_4_a_list_that_nobody_was_served_is_told_only_where_declared():
+    (live_but_refreshing() >> relisted(MORE) << Save() << ClearTimer("startup")).check()
+    declared = handshake(tools={"listChanged": True})
+    book = warm(result=declared).then(CALL, Spawned(1), replayed(found=declared), says(result(7)))
+    (book >> relisted(MORE) << Save() << to_client(CHANGED) << ClearTimer("startup")).check()
+
+
+def test_a9_4_two_resource_lists_make_one_notification():
+    lists = {"resources/list": {"resources": []}, "resources/templates/list": {"resourceTemplates": []}}
+    book = warm(lists).then(request(1, "resources/list"), request(2, "resources/templates/list"), CALL, Spawned(1),
+                            replayed(), says(result(7)))
+    (book >> relisted({"resources": [1]}, "resources/list") << Save()
+     >> relisted({"resourceTemplates": [1]}, "resources/templates/list") << Save()
+     << to_client(notification("notifications/resources/list_changed")) << ClearTimer("startup")).check()
+
+
+def test_a9_2_a_list_that_became_paged_is_forgotten_and_told():
+    book = served_and_refreshing() >> relisted(dict(TOOLS, nextCursor="x")) << Save() << to_client(CHANGED)
+    (book << ClearTimer("startup")).check()
+    assert book.relay.shelf.listing("tools/list") is None
+
+
+def test_a9_3_an_error_keeps_the_record_and_32601_replaces_it():
+    ident = "mcp-lazy-check-1-tools/list"
+    book = served_and_refreshing() >> says(refusal(ident, -32000)) << ClearTimer("startup")
+    assert book.check().relay.shelf.listing("tools/list") == (False, raw(TOOLS))
+    (served_and_refreshing() >> says(refusal(ident, -32601)) << Save() << to_client(CHANGED) << ClearTimer("startup")).check()
+
+
+def test_a9_2_an_empty_list_counts_from_the_second_start_on():
+    book = served_and_refreshing(idle_stop_s=5.0) >> relisted(NO_TOOLS) << Save() << ClearTimer("startup")
+    gone(book.check().then(advance(5.0)))
+    assert book.relay.shelf.listing("tools/list") == (False, raw(TOOLS))
+    book.then(CALL, Spawned(2), replayed(2), says(result(7)))
+    (book >> relisted(NO_TOOLS, generation=2) << Save() << to_client(CHANGED) << ClearTimer("startup")).check()
+
+
+def test_a9_2_a_second_empty_answer_of_one_start_confirms_nothing():
+    book = replaying().then(replayed(), relisted(NO_TOOLS), says(result(7)), request(8, "tools/list"), says(result(8, NO_TOOLS)))
+    assert book.relay.shelf.listing("tools/list") == (False, raw(TOOLS))
+
+
+def test_a9_2_a_difference_is_told_even_when_the_server_dies_before_its_last_list():
+    lists = {"tools/list": TOOLS, "prompts/list": {"prompts": []}}
+    book = warm(lists).then(request(1, "tools/list"), CALL, Spawned(1), replayed(), says(result(7)))
+    told = []
+    for event in (relisted(MORE), Exited("exit status 1", b""), OutputClosed(), CALL, Spawned(2), replayed(2),
+                  relisted(MORE, generation=2), relisted({"prompts": []}, "prompts/list", 2)):
+        book.then() >> event
+        told += [effect for effect, _ in book.open if effect == to_client(CHANGED)]
+    assert told == [to_client(CHANGED)]
+
+
+def test_design_4_3_list_changed_at_the_start_is_no_change():
+    """Swallowed before the handshake, before the list's answer and behind it; then the list is asked for again."""
+    (replaying() >> says(CHANGED) << None
+     >> replayed() << to_server(INITIALIZED) << own_list() << Timer("window", 2) << to_server(CALL)
+     >> says(CHANGED + result(7) + CHANGED) << to_client(result(7))
+     >> relisted() << ClearTimer("startup")).check()
+    lists = {"tools/list": TOOLS, "prompts/list": {"prompts": []}}
+    prompts = relisted({"prompts": []}, "prompts/list")
+    (replaying(lists).then(replayed()) >> relisted() << None
+     >> says(CHANGED + CHANGED) << None
+     >> prompts << own_list()
+     >> relisted() << ClearTimer("startup")
+     >> says(CHANGED) << Timer("relist", 2) << to_client(CHANGED)).check()
+
+
+def test_a9_8_a_changed_list_that_nobody_asks_for_again_is_asked_for_by_us():
+    book = woken().then(advance(2.5), says(CHANGED))
+    ask = line(id="mcp-lazy-relist-1-1", method="tools/list")
+    (book >> advance(2.0) << to_server(ask) >> says(line(id="mcp-lazy-relist-1-1", result=MORE)) << Save()).check()
+    book = woken().then(advance(2.5), says(CHANGED))
+    (book >> request(9, "tools/list") << to_server(request(9, "tools/list")) >> advance(9.0) << None).check()
+
+
+def test_a9_4_one_change_is_told_once():
+    """What the server announced itself is not announced again when the client lists anew."""
+    book = warm().then(request(1, "tools/list"), CALL, Spawned(1), replayed(), relisted(), says(result(7)), says(CHANGED))
+    (book >> request(2, "tools/list") << to_server(request(2, "tools/list"))
+     >> says(result(2, MORE)) << Save() << to_client(result(2, MORE))).check()
+
+
+def test_a6_8_fill():
+    book = Playbook(engine(fill=True)).then(initialize(), Spawned(1))
+    found = handshake(prompts={})
+    book.then(says(result(0, found)), INITIALIZED)
+    (book >> advance(0.05) << None >> request(1, "x") << to_server(request(1, "x"))).then(advance(1.0), says(result(1)))
+    book >> advance(0.2)
+    sent = [effect for effect, _ in book.open if type(effect) is Write]
+    assert sent == [to_server(line(id="mcp-lazy-fill-1-1", method="tools/list")),
+                    to_server(line(id="mcp-lazy-fill-1-2", method="prompts/list"))]
+    book.then()
+    (book >> says(line(id="mcp-lazy-fill-1-1", result=TOOLS)) << Save()
+     >> says(refusal("mcp-lazy-fill-1-2")) << Save()).check()
+
+
+# ------------------------------------------------------------------------------- roots (design 4.3)
+
+def settling(**changed):
+    """SETTLE: handshake replayed, the server is known to ask for roots."""
+    book = warm(starts=["roots/list"], capabilities=ROOTS, **changed).then(CALL, Spawned(1), replayed())
+    assert book.relay.state == SETTLE
+    return book
+
+
+def test_design_4_3_the_queue_waits_for_the_roots():
+    ask = request("s1", "roots/list")
+    (settling() >> says(ask) << to_client(ask)
+     >> request(8, "x") << None
+     >> result("s1", {"roots": []}) << to_server(result("s1", {"roots": []})) << ClearTimer("settle")
+     << to_server(CALL) << to_server(request(8, "x"))).check()
+
+
+def test_design_4_3_the_roots_wait_ends_after_two_seconds():
+    book = settling() >> advance(1.99) << None
+    book >> advance(0.02)
+    assert to_server(CALL) in [effect for effect, _ in book.open] and book.relay.state == LIVE
+
+
+def test_design_4_3_another_open_request_of_the_server_does_not_prolong_the_wait():
+    book = settling().then(says(request("s0", "sampling/createMessage", {}) + request("s1", "roots/list")))
+    (book >> result("s1", {"roots": []}) << to_server(result("s1", {"roots": []})) << ClearTimer("settle")
+     << to_server(CALL)).check()
+
+
+def test_design_4_3_no_wait_without_roots_of_the_client_and_the_record_follows_the_server():
+    book = warm(starts=["roots/list"]).then(CALL, Spawned(1))
+    book >> replayed()
+    assert to_server(CALL) in [effect for effect, _ in book.open]
+    book.then(relisted())
+    (book >> advance(2.0) << Save()).check()
+    assert book.relay.shelf.entry.start_requests == []
+
+
+# ------------------------------------------------------------------------------- cancellation (A11)
+
+def test_a11_3_queued_a_cancel_removes_both():
+    (replaying() >> request(8, "x") + cancel(8) << None
+     >> replayed() << to_server(INITIALIZED) << own_list() << Timer("window", 2) << to_server(CALL)).check()
+
+
+def test_a11_3_queued_behind_a_stopping_server_too():
+    book = stopping() >> request(8, "x") + cancel(8) << None
+    gone(book)
+    assert book.relay.state == ASLEEP
+
+
+def test_a11_3_queued_in_a_batch_the_cancel_is_not_lost():
+    batch = b"[%s,%s]\n" % (request(1, "x").strip(), request(2, "x").strip())
+    book = replaying().then(batch, cancel(1))
+    book >> replayed()
+    assert [effect for effect, _ in book.open][-2:] == [to_server(batch), to_server(cancel(1))]
+
+
+def test_a11_3_sent_a_cancel_is_passed_on_a_late_answer_too_an_error_never():
+    (woken() >> request(8, "x") + cancel(8) << to_server(request(8, "x") + cancel(8))
+     >> says(result(8)) << to_client(result(8))).check()
+    book = woken().then(request(8, "x"), request("8", "x"), cancel(8), Exited("exit status 1", b""))
+    book >> OutputClosed()
+    failed = [effect for effect, _ in book.open if type(effect) is Write]
+    assert len(failed) == 1 and Failure("8", "server exited (exit status 1)").matches(failed[0], 0)
+
+
+def test_a11_3_answered_and_unknown():
+    book = woken().then(request(8, "x"), says(result(8)))
+    (book >> cancel(8) << to_server(cancel(8)) >> cancel("nobody") << to_server(cancel("nobody"))).check()
+    (replaying() >> cancel("nobody") << None >> replayed() << to_server(INITIALIZED) << own_list()
+     << Timer("window", 2) << to_server(CALL) << to_server(cancel("nobody"))).check()
+
+
+def test_a11_3_initialize_cannot_be_cancelled():
+    book = Playbook(engine()).then(initialize(), Spawned(1), cancel(0), Exited("exit status 2", b""))
+    book >> OutputClosed()
+    assert [e for e, _ in book.open if Failure(0, "exit status 2", "handshake").matches(e, 0)]
+
+
+def test_a11_3_a_cancelled_request_does_not_hold_off_the_idle_stop():
+    book = woken(idle_stop_s=5.0).then(request(8, "x"), cancel(8), advance(5.0))
+    assert book.relay.state == STOPPING
+
+
+def test_a10_1_a_cancelled_request_does_not_hold_the_startup_deadline():
+    book = Playbook(engine()).then(request(1, "tools/list"), Spawned(1))
+    (book >> cancel(1) << to_server(cancel(1)) << ClearTimer("startup") >> advance(61.0) << None)
+
+
+def test_a11_5_a_request_that_the_server_called_off_does_not_hold_off_the_idle_stop():
+    book = woken(idle_stop_s=5.0).then(says(request("s1", "sampling/createMessage", {})), advance(6.0))
+    assert book.relay.state == LIVE
+    book.then(says(cancel("s1")), advance(11.0))
+    assert book.relay.state == STOPPING
+
+
+def test_a11_6_open_requests_of_a_dead_server_are_called_off():
+    book = woken().then(says(request("s1", "sampling/createMessage", {}))) >> Exited("SIGSEGV", b"")
+    book.then()
+    (book >> OutputClosed() << ClearTimer("ladder") << CALLED_OFF << Release() << ClearTimer("window")).check()
+
+
+def test_a11_6_also_those_it_made_while_it_stopped():
+    """Left open they would hold off every later idle stop (A11.5)."""
+    book = stopping().then(says(request("s1", "ping")), Exited("exit status 0", b""))
+    (book >> OutputClosed() << ClearTimer("ladder") << CALLED_OFF << Release()).check()
+
+
+def test_a11_6_an_answer_to_a_stopping_server_closes_its_request():
+    book = gone(stopping().then(says(request("s1", "ping")), result("s1")))
+    book.then(CALL, Spawned(2), replayed(2), relisted(generation=2), says(result(7)), advance(6.0))
+    assert book.relay.state == STOPPING
+
+
+# ------------------------------------------------------------------------------ ids, batches (A7.15)
+
+IDS = [b"1", b"-7", b"1.0", b"1e3", b'"1"', b'""', b'"\\u0061\\/"', b'"\xc3\xa9"', b"true", b"1.5", b"[1, 2]", b'{"a":1}',
+       b"123456789012345678901234567890", b"1e20", b'"\\ud800"']
+
+
+@pytest.mark.parametrize("ident", IDS)
+@pytest.mark.parametrize("size", [0, 3000])
+def test_a7_16_ids_of_every_shape_come_back_verbatim(ident, size):
+    filler = b"x" * size
+    ask = b'{"jsonrpc":"2.0","id":%s,"method":"m","params":{"f":"%s"}}\n' % (ident, filler)
+    reply = b'{"jsonrpc":"2.0","id":%s,"result":{"f":"%s"}}\n' % (ident, filler)
+    book = cold() >> ask << to_server(ask) >> says(reply) << to_client(reply)
+    assert not book.check().relay.flights
+    book.then(ask, Exited("exit status 1", b""))
+    book >> OutputClosed()
+    failed = [e.raw for e, _ in book.open if type(e) is Write]
+    assert len(failed) == 1 and failed[0].startswith(b'{"jsonrpc":"2.0","id":' + ident + b',"error":')
+
+
+@pytest.mark.parametrize("sent, back", [(b"1.0", b"1"), (b"1", b"1.0"), (b"1e3", b"1000"), (b'"\\u0061"', b'"a"'),
+                                        (b"1e20", b"100000000000000000000"), (b"-0", b"0")])
+def test_a7_16_equal_values_are_equal_ids(sent, back):
+    book = cold().then(b'{"jsonrpc":"2.0","id":%s,"method":"m"}\n' % sent)
+    book.then(says(b'{"jsonrpc":"2.0","id":%s,"result":{}}\n' % back))
+    assert not book.relay.flights
+
+
+def test_a7_17_an_id_in_use_twice_gets_both_answers():
+    book = cold().then(request(1, "x") + request("1", "x") + request(1, "y"))
+    (book >> says(result(1, 1)) << to_client(result(1, 1)) >> says(result(1, 2)) << to_client(result(1, 2))).check()
+    assert len(book.relay.flights) == 1
+
+
+def test_a7_15_a_batch_fails_as_one_array():
+    batch = b"[%s,%s,%s]\n" % (request(1, "x").strip(), notification("n").strip(), request("b", "y").strip())
+    book = cold().then(batch, request(2, "z"), Exited("exit status 3", b""))
+    book >> OutputClosed()
+    failed = [e for e, _ in book.open if type(e) is Write]
+    assert len(failed) == 2 and Failure(2, "exit status 3").matches(failed[0], 0)
+    assert Failure([1, "b"], "exit status 3").matches(failed[1], 0)
+
+
+def test_a7_15_an_answered_batch_is_closed():
+    batch = b"[%s,%s]\n" % (request(1, "x").strip(), request(2, "y").strip())
+    both = b"[%s,%s]\n" % (result(2).strip(), result(1).strip())
+    book = cold() >> batch << to_server(batch) >> says(both) << to_client(both)
+    assert not book.check().relay.flights
+
+
+def test_a7_15_a_batch_before_any_handshake_holds_the_deadline():
+    """A10.1: or a server that never answers it would hang for ever."""
+    batch = b"[%s]\n" % request(1, "tools/list").strip()
+    book = Playbook(engine()).then(batch, Spawned(1))
+    (book >> advance(60.0) << Failure([1], "timed out after 1m0s"))
+
+
+@pytest.mark.parametrize("item", [
+    b'{"jsonrpc":"2.0","id":1.5,"method":"x","params":NaN}', b'{"jsonrpc":"2.0","id":"\xc3\xa9","method":"x","params":[Infinity]}',
+    b'{"jsonrpc":"2.0","id":1,"method":"x","params":' + b"[" * 900 + b"]" * 900 + b"}",
+    b'{"jsonrpc":"2.0","id":1e5,"method":"x"}', b'{"jsonrpc":"2.0","id":[1],"method":"x"}', b"7", b"null", b"[[]]"])
+def test_a7_15_odd_items_of_a_batch_break_nothing(item):
+    for block in (b"[" + item + b"]\n", b"[" + item.replace(b'"method":"x"', b'"result":1') + b"]\n"):
+        cold() >> block
+        cold() >> says(block)
+        gone(replaying().then(block))
+
+
+# --------------------------------------------------------------------------- the deadline (A10.1-A10.4)
+
+def test_a10_3_the_deadline_fails_all_and_takes_nothing_more():
+    book = Playbook(engine()).then(initialize(), request(1, "tools/list"), Spawned(1))
+    (book >> advance(60.0) << Failure(0, "timed out after 1m0s", "start") << Failure(1, "timed out after 1m0s")
+     << CloseInput(False) << Timer("ladder", 0.25)
+     >> says(result(0, handshake()) + result(1, TOOLS) + request("s1", "ping")) << None
+     >> Exited("exit status 0", b"") << Timer("ladder", 0.25)
+     >> OutputClosed() << ClearTimer("ladder") << Release()
+     >> request(2, "tools/call") << Spawn() << Timer("startup", 60) << own_initialize(2)).check()
+
+
+def test_a10_2_a_hanging_listing_fails_the_call_that_it_let_through():
+    book = replaying().then(replayed(), advance(59.0))
+    (book >> advance(1.0) << Failure(7, "timed out after 1m0s", "listing") << CloseInput(False)
+     << Timer("ladder", 0.25)).check()
+
+
+def test_a10_2_refresh_fatal_off():
+    (replaying(refresh_fatal=False) >> replayed() << to_server(INITIALIZED) << own_list() << Timer("window", 2)
+     << to_server(CALL) << ClearTimer("startup")).then(advance(100.0)).check()
+
+
+def test_a10_2_refresh_fatal_off_a_hanging_listing_does_not_swallow_changes_for_ever():
+    """A11.4: only what comes before the end of the start is part of it."""
+    book = replaying(refresh_fatal=False).then(replayed(), says(result(7)), advance(100.0)) >> says(CHANGED)
+    assert to_client(CHANGED) in [effect for effect, _ in book.open]
+
+
+def test_a10_4_no_deadline_behind_the_start():
+    (cold().then(request(1, "x"), advance(3.0)) >> advance(1e6) << None).check()
+
+
+@pytest.mark.parametrize("method, holds", [("tools/list", True), ("server/discover", True), ("x", True)])
+def test_a10_1_requests_before_a_handshake_hold_the_deadline(method, holds):
+    book = Playbook(engine()) >> request(1, method) << Spawn() << Timer("startup", 60) << to_server(request(1, method))
+    (book >> Spawned(1) >> says(result(1)) << ClearTimer("startup") << to_client(result(1))).check()
+
+
+def modern(ident, method):
+    return request(ident, method, {"_meta": {lazy.VERSION_KEY: "2026-07-28"}})
+
+
+def test_a10_1_modern_calls_do_not_hold_the_deadline_their_listings_do():
+    call, listing = modern(1, "tools/call"), modern(2, "tools/list")
+    (Playbook(engine()) >> call << Spawn() << Timer("startup", 60) << to_server(call) << ClearTimer("startup")
+     >> Spawned(1) >> advance(1e4) << None).check()
+    (Playbook(engine()) >> listing + call << Spawn() << Timer("startup", 60) << to_server(listing) << to_server(call)
+     >> Spawned(1) >> says(result(2, TOOLS)) << ClearTimer("startup") << to_client(result(2, TOOLS))
+     >> advance(1e4) << None).check()
+
+
+def test_a10_1_an_initialize_for_a_running_server_arms_it():
+    book = cold().then(advance(3.0)) >> initialize(5) << Timer("startup", 60) << to_server(initialize(5))
+    (book >> says(result(5, handshake())) << Timer("window", 2) << ClearTimer("startup")
+     << to_client(result(5, handshake()))).check()
+    book = cold().then(advance(3.0), initialize(5))
+    (book >> advance(60.0) << Failure(5, "timed out after 1m0s", "handshake") << CloseInput(False)
+     << Timer("ladder", 0.25)).check()
+
+
+def test_a10_1_a_handshake_that_never_ends_is_named_so_although_a_probe_was_answered():
+    book = Playbook(engine()).then(request(1, "server/discover", {}), Spawned(1), says(refusal(1)), initialize(2))
+    (book >> advance(60.0) << Failure(2, "timed out after 1m0s", "handshake") << CloseInput(False)
+     << Timer("ladder", 0.25)).check()
+
+
+def test_a10_14_an_answer_that_does_not_parse_is_noise_and_the_deadline_still_holds():
+    broken = b'{"jsonrpc":"2.0","id":0,"result":{"a":"' + b"x" * 2000 + b'"]}}\n'
+    book = Playbook(engine()).then(initialize(), Spawned(1))
+    (book >> says(broken) << None
+     >> says(result(0, handshake())) << Save() << Timer("window", 2) << ClearTimer("startup")
+     << to_client(result(0, handshake()))).check()
+
+
+def test_a10_14_an_own_answer_that_does_not_parse_is_noise():
+    broken = b'{"jsonrpc":"2.0","id":"mcp-lazy-init-1","result":{"a":"' + b"x" * 2000 + b'"]}}\n'
+    (replaying() >> says(broken) << None).check()
+
+
+@pytest.mark.parametrize("noise, kind", [
+    (b"Content-Length: 52\r\n", "Content-Length"), (b"{\n", "several lines"), (b"starting ...\n", "prints text"),
+    (b'{"level":"info"}\n', "no JSON-RPC"), (b'{"jsonrpc":"1.0","id":0,"result":{}}\n', "no JSON-RPC")])
+def test_a10_14_noise_is_not_passed_on_and_is_named_in_the_error(noise, kind):
+    book = Playbook(engine()).then(initialize(), Spawned(1)) >> says(noise) << None
+    (book >> Exited("exit status 1", b"") << Timer("ladder", 0.25)
+     >> OutputClosed() << ClearTimer("ladder") << Failure(0, "exit status 1", kind)
+     << Release() << ClearTimer("startup")).check()
+
+
+# ----------------------------------------------------------------------------- ends (A10.5-A10.13)
+
+def test_a10_7_a_refused_handshake():
+    (replaying() >> request(8, "x") << None
+     >> says(refusal("mcp-lazy-init-1", -32602, "go away"))
+     << Failure(7, "refused the handshake: go away") << Failure(8, "refused the handshake") << ClearTimer("startup")
+     << CloseInput(False) << Timer("ladder", 0.25)).check()
+
+
+def test_a10_6_a_spawn_failure():
+    (warm() >> CALL << Spawn() << Timer("startup", 60) << own_initialize()
+     >> SpawnFailed("no such file") << Failure(7, "cannot start the server: no such file")
+     << Release() << ClearTimer("startup")
+     >> request(8, "x") << Spawn() << Timer("startup", 60) << own_initialize(2)).check()
+
+
+@pytest.mark.parametrize("make, phase", [
+    (lambda: Playbook(engine()).then(initialize(), CALL, Spawned(1)), "handshake"),
+    (lambda: Playbook(engine()).then(CALL, Spawned(1)), "start"), (lambda: replaying(), "handshake"),
+    (lambda: replaying().then(replayed()), "listing"), (lambda: woken().then(CALL), "call")])
+def test_a10_8_an_unexpected_exit_by_phase(make, phase):
+    book = make() >> Exited("SIGSEGV", b"boom \x1b[31m") << Timer("ladder", 0.25)
+    book >> OutputClosed()
+    failed = [effect for effect, _ in book.open if type(effect) is Write]
+    assert Failure(7, "server exited (SIGSEGV)", "during the " + phase, "boom  [31m").matches(failed[-1], 0), failed
+    assert book.relay.state == ASLEEP and not book.timers
+
+
+def test_a10_8_the_output_is_read_for_250_ms_behind_the_exit():
+    book = woken().then(CALL) >> Exited("exit status 1", b"") << Timer("ladder", 0.25)
+    (book >> says(result(7)) << to_client(result(7))
+     >> advance(0.25) << Release() << ClearTimer("window")).check()
+
+
+def test_a10_10_a_server_that_takes_no_input():
+    (woken().then(CALL) >> ServerBroke("server stopped accepting input", b"")
+     << Failure(7, "stopped accepting input") << ClearTimer("window") << CloseInput(False) << Timer("ladder", 0.25)
+     >> says(result(7)) << None).check()
+
+
+def crash(book, generation):
+    """One start that dies before its handshake is over; what the client was written."""
+    book.then() >> request(generation, "x")
+    if Spawn() in [effect for effect, _ in book.open]:
+        book.then(Spawned(generation), Exited("exit status 9", b"")) >> OutputClosed()
+    return [effect for effect, _ in book.open if type(effect) is Write and effect.side == CLIENT]
+
+
+def test_a10_13_backoff_after_three_starts_that_came_to_nothing():
+    book = warm()
+    for generation in (1, 2, 3):
+        assert Failure(generation, "exit status 9").matches(crash(book, generation)[0], 0)
+    (book.then() >> request(4, "x") << Failure(4, "exit status 9", "due in 0.5 s")
+     >> b"[%s]\n" % request(5, "x").strip() << Failure([5], "exit status 9") >> advance(0.5) << None
+     >> request(6, "x") << Spawn() << Timer("startup", 60) << own_initialize(4))
+    book.then(Spawned(4), Exited("exit status 9", b""), OutputClosed())
+    (book >> request(7, "x") << Failure(7, "exit status 9", "due in 1.0 s")
+     >> request(8, "tools/list") << to_client(result(8, TOOLS)) >> advance(1.0)).then(
+         CALL, Spawned(5), replayed(5), Exited("exit status 9", b""), OutputClosed())
+    (book >> request(9, "x") << Spawn() << Timer("startup", 60) << own_initialize(6)).check()
+
+
+def test_a10_13_a_probe_that_is_answered_does_not_make_a_start_good():
+    book = Playbook(engine())
+    for generation in (1, 2, 3):
+        book.then(request(1, "server/discover", {}), Spawned(1), says(refusal(1)), initialize(2), Exited("exit status 9", b""),
+                  OutputClosed())
+    (book >> request(1, "server/discover", {}) << Failure(1, "exit status 9", "next start is due")).check()
+
+
+# -------------------------------------------------------------------------------- idle stop (A12)
+
+@pytest.mark.parametrize("busy", [
+    lambda book: book.then(request(8, "x")), lambda book: book.then(says(request("s1", "ping")))])
+def test_a12_2_the_idle_stop_waits_for_what_is_open(busy):
+    book = busy(woken(idle_stop_s=5.0)).then(advance(20.0))
+    assert book.relay.state == LIVE
+    book.then(says(result(8)), result("s1"), advance(10.0))
+    assert book.relay.state == STOPPING
+
+
+def test_a12_1_every_line_puts_it_off():
+    book = woken(idle_stop_s=5.0).then(advance(4.0), says(notification("n")), advance(4.0), notification("n"))
+    book.then(advance(4.9))
+    assert book.relay.state == LIVE
+    book.then(advance(0.2))
+    assert book.relay.state == STOPPING
+
+
+def test_a12_2_never_without_a_recorded_handshake():
+    book = Playbook(engine(idle_stop_s=5.0)).then(modern(1, "x"), Spawned(1), says(result(1)), advance(50.0))
+    assert book.relay.state == LIVE
+
+
+def test_a12_2_a_listing_of_ours_that_hangs_does_not_hold_it_off():
+    """The refresh has the startup deadline; a later one of ours has none of its own."""
+    book = woken(idle_stop_s=5.0).then(advance(2.5), says(CHANGED), advance(2.5), advance(30.0))
+    assert book.relay.state == STOPPING
+
+
+def test_a8_7_requests_for_a_stopping_server_wait_until_it_is_gone():
+    (stopping() >> request(8, "x") << None
+     >> request(9, "tools/list") << to_client(result(9, TOOLS))
+     >> advance(0.25) << CloseInput(True) << KillGroup(15) << Timer("ladder", 0.5)
+     >> advance(0.5) << KillGroup(9) << Timer("ladder", 1.0)
+     >> Exited("SIGKILL", b"") << Timer("ladder", 0.25)
+     >> OutputClosed() << ClearTimer("ladder") << Release() << Spawn() << Timer("startup", 60) << Timer("idle", 5)
+     << own_initialize(2)
+     >> Spawned(2) >> replayed(2) << to_server(INITIALIZED) << own_list(generation=2) << Timer("window", 2)
+     << to_server(request(8, "x"))).check()
+
+
+def test_a8_3_a_pipelined_handshake_for_a_stopping_server_arrives_whole():
+    other = initialize(5, "2024-11-05")
+    book = stopping() >> other + INITIALIZED + request(6, "tools/list") << None
+    book.then(Exited("exit status 0", b"")) >> OutputClosed()
+    sent = b"".join(effect.raw for effect, _ in book.open if type(effect) is Write and effect.side == SERVER)
+    assert sent == other + INITIALIZED + request(6, "tools/list")
+
+
+def test_a8_6_the_clients_initialized_behind_a_replay_is_swallowed():
+    (woken() >> INITIALIZED << None).check()
+    (replaying() >> INITIALIZED << None).check()
+
+
+def test_a7_11_a_new_handshake_with_a_running_server_has_its_own_initialized():
+    book = woken().then(initialize(20), says(result(20, handshake())))
+    (book >> INITIALIZED << to_server(INITIALIZED)).check()
+
+
+# ------------------------------------------------------------------------------ calls, queue limits
+
+def test_a1_10_call_timeout():
+    (woken(call_timeout_ns=10 ** 9) >> CALL << Timer("call", 1) << to_server(CALL)
+     >> advance(1.0) << to_server(cancel(7)) << Failure(7, "tools/call timed out after 1s")
+     >> says(result(7)) << None).check()
+
+
+def test_a1_10_call_timeout_of_a_batch_is_one_array_and_a_late_answer_none():
+    batch = b"[%s,%s]\n" % (request(1, "x").strip(), request(2, "y").strip())
+    book = cold(call_timeout_ns=10 ** 9).then(advance(3.0), batch) >> advance(1.0)
+    told = [effect for effect, _ in book.open if type(effect) is Write and effect.side == CLIENT]
+    assert len(told) == 1 and Failure([1, 2], "timed out after 1s").matches(told[0], 0), told
+    book.then()
+    (book >> says(b"[%s,%s]\n" % (result(1).strip(), result(2).strip())) << None).check()
+
+
+def test_a1_10_call_timeout_leaves_the_start_to_its_own_deadline():
+    """The server stays: nothing may kill it later because its `initialize` was slow."""
+    book = Playbook(engine(call_timeout_ns=10 ** 9)).then(initialize(), Spawned(1), advance(2.0), says(result(0, handshake())))
+    (book.then(advance(3.0)) >> advance(100.0) << None).check()
+
+
+def test_a10_12_a_full_queue_holds_the_client_until_it_is_sent():
+    big = request(8, "x", {"x": "y" * lazy.MAX_QUEUE_BYTES})
+    book = replaying() >> big << HoldClient(True)
+    (book >> replayed() << to_server(INITIALIZED) << own_list() << Timer("window", 2) << HoldClient(False)
+     << to_server(CALL) << to_server(big)).check()
+
+
+@pytest.mark.parametrize("how", ["cancel", "timeout"])
+def test_a10_12_a_queue_that_shrinks_lets_the_client_go_on(how):
+    """The cancel can stand in the same block as the line that filled the queue."""
+    big = request(8, "x", {"x": "y" * lazy.MAX_QUEUE_BYTES})
+    book = replaying(call_timeout_ns=10 ** 9).then(big)
+    book >> (cancel(8) if how == "cancel" else advance(1.0))
+    assert HoldClient(False) in [effect for effect, _ in book.open]
+
+
+@pytest.mark.parametrize("params", [[1], None, 5, {"uri": []}, {"uri": {"a": 1}}, {}])
+@pytest.mark.parametrize("method", ["resources/subscribe", "resources/unsubscribe", "logging/setLevel"])
+def test_odd_params_of_what_is_kept_for_later_starts_break_nothing(method, params):
+    one = line(id=1, method=method, params=params)
+    (woken() >> one << to_server(one) >> says(result(1)) << to_client(result(1))).check()
+
+
+@pytest.mark.parametrize("capabilities", [b"[" * 900 + b"]" * 900, b"1e" + b"1" * 5000, b"1" * 5000, b"NaN", b'"\\ud800"'],
+                         ids=["deep", "power", "digits", "nan", "surrogate"])
+def test_odd_capabilities_pass_like_any_others(capabilities):
+    one = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"v","capabilities":%s}}\n' % capabilities
+    book = Playbook(engine()) >> one << Spawn() << Timer("startup", 60) << to_server(one)
+    book.then(Spawned(1)) >> says(result(0, handshake()))
+    assert to_client(result(0, handshake())) in [effect for effect, _ in book.open]
+
+
+# ----------------------------------------------------------------------------- leaving (A13.6-A13.12)
+
+def test_a13_7_in_flight_at_the_end_is_answered_during_the_ladder_or_failed():
+    (woken().then(CALL, request(8, "x"), advance(3.0)) >> EOF << CloseInput(False) << Timer("ladder", 0.25)
+     >> says(result(7)) << to_client(result(7))
+     >> Exited("exit status 0", b"") << Timer("ladder", 0.25)
+     >> OutputClosed() << ClearTimer("ladder") << Failure(8, "server exited (exit status 0)") << Release() << Exit(0)).check()
+
+
+def test_a13_8_drain_waits_for_what_is_in_flight():
+    (woken(drain_s=3.0).then(CALL, advance(2.5)) >> EOF << Timer("drain", 3)
+     >> says(result(7)) << to_client(result(7)) << CloseInput(False) << Timer("ladder", 0.25)).check()
+    (woken(drain_s=3.0).then(CALL, advance(2.5)) >> EOF << Timer("drain", 3)
+     >> advance(3.0) << CloseInput(False) << Timer("ladder", 0.25)).check()
+    (woken(drain_s=3.0).then(advance(2.5)) >> EOF << CloseInput(False) << Timer("ladder", 0.25)).check()
+
+
+@pytest.mark.parametrize("first, second, hurried", [
+    (StopSignal("SIGTERM"), StopSignal("SIGTERM"), True), (StopSignal("SIGINT"), StopSignal("SIGTERM"), True),
+    (StopSignal("SIGHUP"), StopSignal("SIGHUP"), False), (StopSignal("SIGTERM"), EOF, False)])
+def test_a13_11_a_second_signal_skips_to_sigkill(first, second, hurried):
+    book = woken().then(advance(3.0)) >> first << CloseInput(False) << Timer("ladder", 0.25) >> second
+    if hurried:
+        book << CloseInput(True) << KillGroup(9) << Timer("ladder", 1.0)
+    book.check()
+
+
+def test_a13_1_the_whole_ladder_and_a_process_that_does_not_die():
+    (woken(stop_grace_s=2.0).then(CALL, advance(3.0)) >> StopSignal("SIGTERM") << CloseInput(False) << Timer("ladder", 0.25)
+     >> advance(0.25) << CloseInput(True) << KillGroup(15) << Timer("ladder", 2.0)
+     >> advance(2.0) << KillGroup(9) << Timer("ladder", 1.0)
+     >> advance(1.0) << Failure(7, "does not die") << Exit(1)).check()
+
+
+def test_a13_1_nothing_happens_behind_the_exit_of_a_stuck_server():
+    book = stopping().then(request(8, "x"), advance(5.0))
+    (book >> Exited("SIGKILL", b"") << Timer("ladder", 0.25) >> OutputClosed() << ClearTimer("ladder") << Release()).check()
+
+
+@pytest.mark.parametrize("event", [EOF, ClientGone("output closed"), StopSignal("SIGTERM")])
+@pytest.mark.parametrize("make", [lambda: warm(), lambda: cold(), lambda: replaying(), lambda: settling(), lambda: woken(),
+                                  lambda: stopping(),
+                                  lambda: Playbook(engine()).then(initialize(), Spawned(1))],
+                         ids=["ASLEEP", "LIVE-cold", "REPLAY", "SETTLE", "LIVE", "STOPPING", "COLD"])
+def test_a13_6_the_client_goes_in_every_state(make, event):
+    """One Exit, nothing started any more, no timer left."""
+    book = make()
+    seen = []
+    for one in (event, Exited("exit status 0", b""), OutputClosed(), advance(100.0), EOF, StopSignal("SIGINT")):
+        book.then() >> one
+        seen += [effect for effect, _ in book.open]
+    assert seen.count(Exit(0)) == 1 and Spawn() not in seen and not book.timers
+    assert seen[-1] == Exit(0)
+
+
+# --------------------------------------------------------------------------------- wake command (C)
+
+def waking(**changed):
+    """ASLEEP, the first wake command (right behind `initialized`) still runs."""
+    return warm(wake=True, **changed)
+
+
+def test_c1_c2_when_the_wake_command_runs():
+    (Playbook(engine(recorded(), wake=True)) << Timer("wake-tick", 5)
+     >> advance(5.0) << Timer("wake-tick", 5)
+     >> initialize() << to_client(result(0, handshake())) >> advance(5.0) << Timer("wake-tick", 5)
+     >> advance(1.0) >> INITIALIZED << RunWake() << Timer("wake-limit", 1)
+     >> WakeEnded("exit status 1") << ClearTimer("wake-limit")
+     >> advance(4.0) << Timer("wake-tick", 5) << RunWake() << Timer("wake-limit", 1)
+     >> WakeEnded("SIGSEGV") << ClearTimer("wake-limit")).check()
+
+
+def test_c4_a_match_starts_with_a_replay_and_a_refresh():
+    (waking() >> WakeEnded("exit status 0") << ClearTimer("wake-limit") << Spawn() << Timer("startup", 60) << own_initialize()
+     >> Spawned(1) >> replayed() << to_server(INITIALIZED) << own_list() << Timer("window", 2)
+     >> relisted() << ClearTimer("startup")
+     >> advance(20.0)).then() >> request(8, "x") << to_server(request(8, "x"))
+
+
+def test_c5_a_wake_command_that_runs_too_long_is_killed():
+    (waking() >> advance(1.0) << KillWake() >> WakeEnded("SIGKILL") << None).check()
+
+
+def test_c6_a_request_does_not_wait_for_the_wake_command():
+    (waking() >> CALL << Spawn() << Timer("startup", 60) << own_initialize()
+     >> Spawned(1) >> WakeEnded("exit status 0") << ClearTimer("wake-limit")).check()
+
+
+def test_c7_leaving_kills_it_and_its_end_means_nothing_any_more():
+    (waking() >> EOF << KillWake() << Exit(0)).check()
+    book = waking().then(EOF) >> WakeEnded("exit status 0")
+    assert not [effect for effect, _ in book.open if type(effect) is not ClearTimer]
+
+
+def test_c7_no_wake_command_runs_behind_the_exit():
+    book = waking().then(WakeEnded("exit status 1"), EOF) >> advance(20.0)
+    assert RunWake() not in [effect for effect, _ in book.open]
+
+
+def test_c8_a_start_by_the_wake_command_that_fails_tells_nobody():
+    book = waking().then(WakeEnded("exit status 0"), Spawned(1)) >> Exited("exit status 1", b"") << Timer("ladder", 0.25)
+    (book >> OutputClosed() << ClearTimer("ladder") << Release() << ClearTimer("startup")
+     >> advance(5.0) << Timer("wake-tick", 5) << RunWake() << Timer("wake-limit", 1)).check()
+
+
+def test_a13_7_a_block_behind_a_broken_output_starts_nothing():
+    """The two blocks of one read: the answer to the first finds the client's end closed."""
+    (warm() >> ClientGone("output closed") << Exit(0) >> CALL << None).check()
