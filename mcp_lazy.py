@@ -98,7 +98,7 @@ except ImportError:
     from json.encoder import encode_basestring_ascii
 
     def make_scanner(options):
-        return JSONDecoder(parse_float=options.parse_float, strict=False).scan_once
+        return JSONDecoder(parse_float=options.parse_float, parse_constant=options.parse_constant).scan_once
 
 VERSION = "1.0.0"
 
@@ -447,11 +447,19 @@ def _short_blocks(data, cut):
 
 # -- JSON ----------------------------------------------------------------------
 
+class NotJson(ValueError):
+    """NaN and Infinity, which CPython would take."""
+
+
+def _no_constant(text):
+    raise NotJson(text)
+
+
 class _Plain:
     """What the C scanner reads its options from."""
-    strict = False
+    strict = True
     object_hook = object_pairs_hook = array_hook = None
-    parse_float, parse_int, parse_constant = float, int, float
+    parse_float, parse_int, parse_constant = float, int, staticmethod(_no_constant)
 
 
 class _Exact(_Plain):
@@ -505,7 +513,7 @@ def members(raw):
             raise ValueError("not an object")
         at = _past_space(text, at + 1)
         while text[at] != "}":
-            name, at = scanstring(text, at + 1, False)
+            name, at = scanstring(text, at + 1)
             start = _past_space(text, _past_space(text, at) + 1)
             end = _scan(text, start)[1]
             found[name] = text[start:end].encode("utf-8")
@@ -675,7 +683,7 @@ def _one_container(line, start, end):
 
 
 def _envelope_of_raw(found):
-    """An Envelope of {name: raw value}; a container has the raw value b"" there."""
+    """An Envelope of {name: raw value}, where a container is b""; None if a value is no JSON."""
     method_raw, id_raw = found.get("method"), found.get("id", b"null")
     method = key = None
     try:
@@ -684,7 +692,7 @@ def _envelope_of_raw(found):
         if id_raw != b"null":
             key = id_key_of(parse_json(id_raw), id_raw)
     except ValueError:
-        key = ("raw", bytes(id_raw))
+        return None
     if key is None:
         id_raw = None
     version2 = found.get("jsonrpc") == b'"2.0"'
