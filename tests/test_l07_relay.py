@@ -517,7 +517,8 @@ def test_a7_15_a_batch_before_any_handshake_holds_the_deadline():
 @pytest.mark.parametrize("item", [
     b'{"jsonrpc":"2.0","id":1.5,"method":"x","params":NaN}', b'{"jsonrpc":"2.0","id":"\xc3\xa9","method":"x","params":[Infinity]}',
     b'{"jsonrpc":"2.0","id":1,"method":"x","params":' + b"[" * 900 + b"]" * 900 + b"}",
-    b'{"jsonrpc":"2.0","id":1e5,"method":"x"}', b'{"jsonrpc":"2.0","id":[1],"method":"x"}', b"7", b"null", b"[[]]"])
+    b'{"jsonrpc":"2.0","id":1e5,"method":"x"}', b'{"jsonrpc":"2.0","id":[1],"method":"x"}', b"7", b"null", b"[[]]"],
+    ids=["nan", "infinity", "deep", "power", "container", "number", "null", "array"])
 def test_a7_15_odd_items_of_a_batch_break_nothing(item):
     for block in (b"[" + item + b"]\n", b"[" + item.replace(b'"method":"x"', b'"result":1') + b"]\n"):
         cold() >> block
@@ -760,6 +761,25 @@ def test_a1_10_call_timeout_of_a_batch_is_one_array_and_a_late_answer_none():
     assert len(told) == 1 and Failure([1, 2], "timed out after 1s").matches(told[0], 0), told
     book.then()
     (book >> says(b"[%s,%s]\n" % (result(1).strip(), result(2).strip())) << None).check()
+
+
+def test_a1_10_a_queued_batch_that_timed_out_is_not_sent():
+    batch = b"[%s]\n" % request(1, "x").strip()
+    book = replaying(call_timeout_ns=10 ** 9).then(batch) >> advance(1.0)
+    assert [effect for effect, _ in book.open if Failure([1], "timed out after 1s").matches(effect, 0)]
+    book.then() >> replayed()
+    assert to_server(batch) not in [effect for effect, _ in book.open]
+
+
+def test_a7_17_an_id_that_timed_out_twice_has_two_late_answers():
+    book = cold(call_timeout_ns=10 ** 9).then(request(1, "x") + request(1, "y"), advance(1.0))
+    (book >> says(result(1, 1)) << None >> says(result(1, 2)) << None).check()
+
+
+def test_a7_17_the_answer_to_another_request_is_not_recorded_as_a_list():
+    """Two requests share an id: nobody can tell which one an answer belongs to; and it is no list (A6.3)."""
+    book = cold().then(request(1, "tools/list") + request(1, "x"), says(result(1, {"n": 82})))
+    assert book.relay.shelf.listing("tools/list") is None
 
 
 def test_a1_10_call_timeout_leaves_the_start_to_its_own_deadline():
