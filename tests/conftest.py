@@ -35,7 +35,7 @@ def open_box():
         pytest.skip("no interpreter here that another user can start")
     folder = tempfile.mkdtemp(prefix="relay-test-")
     os.chmod(folder, 0o777)
-    made = harness.Box(folder)
+    made = harness.Box(folder, compiled=False)
     made.python = python
     for path in (made.home, made.path / "tmp"):
         os.chmod(str(path), 0o777)

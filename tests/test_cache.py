@@ -321,6 +321,7 @@ def test_a5_2_touching_or_replacing_the_program_is_a_miss(box):
     warm_again(box, fake, expect=False)
 
 
+@slow
 def test_a5_2_case_056_any_other_word_is_a_miss(box):
     fake = box.fake(words=["a", "b"])
     box.record(fake)
@@ -420,6 +421,7 @@ def test_a5_9_cache_scope_of_the_client(box, scope, first, second):
     assert len(box.recordings()) == 1, "the scope is in the entry, not in the file's name"
 
 
+@slow
 def test_a5_9_cache_scope_of_directory_and_environment(box):
     fake = box.fake()
     value = "scope-value-4711"
@@ -693,6 +695,7 @@ def test_case_055_kill_9_in_the_write_leaves_a_whole_file_or_none(box):
     warm_again(box, fake)
 
 
+@slow
 def test_case_055_a_lock_that_somebody_holds_delays_nothing_visible(box):
     """Another process holds every lock file there is: answers still come at once."""
     import fcntl

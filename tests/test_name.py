@@ -120,6 +120,7 @@ def test_f13_5_f8_idle_kill_and_restart(named, full):
     assert "idle" in named.text()
 
 
+@slow
 @pytest.mark.parametrize("how", ["eof", "SIGTERM", "SIGINT", "SIGHUP", "SIGKILL"])
 def test_f13_6_f11_no_orphans(named, box, how):
     fake = box.fake(children=["stubborn", "middle"], ignore_eof=True, ignore=["SIGTERM"], prompts=1, resources=1, templates=1)
@@ -372,6 +373,7 @@ def test_f9_stderr_of_the_server_and_our_lines_go_to_the_log(box, named):
     assert len(own) + 2 == len(lines)
 
 
+@slow
 def test_f10_required_lines_and_no_payloads(named, full):
     for _ in range(2):
         relay = named.relay(full, "--idle-timeout-min=0.008")

@@ -99,6 +99,7 @@ def test_a13_6_signals_while_asleep(box, name):
     assert ended(relay) < 0.5 and fake.starts() == 1
 
 
+@slow
 def test_case_042_signals_are_never_late(box):
     """Sent at every moment of a relay's life, from its first instruction on; it ends at once each time."""
     fake = box.fake()
@@ -306,8 +307,9 @@ def test_case_033_end_of_input_during_a_replay(box):
 
 
 def test_a13_6_end_of_input_during_an_idle_stop(box):
-    fake = box.fake(**STUBBORN)
+    fake = box.fake()
     relay = box.warm(fake, "--idle-stop=20ms")
+    fake.set(**STUBBORN)
     relay.call("pid")
     fake.wait_for("eof", 2)
     relay.close()
@@ -727,7 +729,7 @@ def relayed_environment(box, env, how=None):
 
 
 def test_a8_4_the_environment_name_by_name(box):
-    """Names that are no identifiers, empty values, bytes that are no text, equals signs, twins of ours."""
+    """Names that are no identifiers, empty values, bytes that are no text, equals signs."""
     env = {os.fsencode(key): os.fsencode(value) for key, value in box.env().items()}
     env.update({b"a.b-c": b"1", b"x y": b"2", b"EMPTY": b"", b"BYTES": b"\xff\xfe", b"EQ": b"a=b=c", b"1st": b"x", b"\xc3\xa9": b"e",
                 b"PYTHONPATH": b"/tmp/none", b"MCP_LAZY_VERBOSE": b"0", b"LD_BIND_NOW": b"1", b"PS1": b"$ ", b"_": b"/bin/x",
@@ -740,7 +742,7 @@ def test_a8_4_the_environment_name_by_name(box):
 def test_a8_4_no_lc_ctype_is_made_up(box, locale):
     """Python sets LC_CTYPE for itself in the C locale; the server must not get it, and one of the client's must stay."""
     env = box.env(LANG=None, **locale) if "LANG" not in locale else box.env(**locale)
-    relay, seen = relayed_environment(box, env)
+    relay, seen = relayed_environment(box, env, box.script)
     assert seen == sorted(("%s=%s" % item).encode() for item in env.items())
 
 

@@ -992,8 +992,9 @@ def test_a12_2_a_handshake_under_way_is_not_idle(box):
 
 
 def test_a12_4_recorded_answers_go_out_while_the_server_stops(box):
-    fake = box.fake(ignore_eof=True, ignore=["SIGTERM"])
+    fake = box.fake()
     relay = box.warm(fake, "--idle-stop=30ms")
+    fake.set(ignore_eof=True, ignore=["SIGTERM"])
     relay.call("pid")
     fake.wait_for("eof", 2)  # the ladder has begun; it takes 750 ms with this one
     begun = time.monotonic()

@@ -9,7 +9,8 @@ import zipfile
 
 import pytest
 
-from harness import LINUX, MODULE, ROOT, alive, become_nobody, cmdline, initialize, proc_stat, ps_command, until
+from harness import (LINUX, MODULE, ROOT, alive, become_nobody, cmdline, initialize, launcher, proc_stat, ps_command,
+                     until)
 
 pytestmark = pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")
 
@@ -143,7 +144,7 @@ def test_e3_1_very_short_and_very_long_command_lines(box):
 def test_e4_2_no_argv0(box):
     fake = box.fake()
     for words, env in ((["--no-argv0"], box.env()), ([], box.env(MCP_LAZY_ARGV0="off"))):
-        argv = box.command(*words, "--", *fake.argv)
+        argv = box.script(*words, "--", *fake.argv)
         relay = box.relay([], argv=argv, env=env)
         relay.handshake()
         assert [word.decode() for word in cmdline(relay.pid)] == argv
@@ -222,9 +223,8 @@ def test_e_the_launcher_refuses_an_old_interpreter_in_one_line(box):
     old = [path for path in old if os.path.exists(path) and "shims" not in path]
     if not old:
         pytest.skip("no interpreter older than 3.9 here")
-    launcher = re.search(rb'-c "(.*)"', MODULE.read_bytes().splitlines()[0]).group(1).decode()
     for path in old:
-        done = subprocess.run([path, "-I", "-S", "-c", launcher, str(MODULE), "true"], stdin=subprocess.DEVNULL,
+        done = subprocess.run([path, "-I", "-S", "-c", launcher(), str(MODULE), "true"], stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=box.env())
         text = done.stderr.decode()
         assert (done.returncode, done.stdout) == (2, b"") and len(text.splitlines()) == 1 and "3.9" in text, (path, text)
@@ -239,6 +239,7 @@ def test_design_3_the_first_line_of_the_file(box):
 @pytest.mark.parametrize("kind", ["read-only", "garbage", "a file in the way"])
 def test_design_3_the_bytecode_cache_is_never_an_error(box, kind):
     """Unwritable, corrupt or blocked: it only costs time."""
+    shutil.rmtree(str(box.home / ".cache"))
     fake = box.fake()
     argv = [str(MODULE), "--", *fake.argv]
     env = box.env(MCP_LAZY_CACHE_DIR=None)
@@ -262,6 +263,7 @@ def test_design_3_the_bytecode_cache_is_never_an_error(box, kind):
 
 
 def test_design_3_the_bytecode_cache_is_private(box):
+    shutil.rmtree(str(box.home / ".cache"))
     fake = box.fake()
     umask = os.umask(0)
     try:
