@@ -1,0 +1,268 @@
+"""One suite of scripts on two worlds: the simulated one, and a real relay with a real server; their transcripts are equal.
+
+Both worlds run the code of tests/servers/fake.py, so what differs could only be the simulation (tests/sim.py) or the
+binding of the engine to pipes, processes and clocks (L8).  A script is a list of sessions over one recording.
+"""
+
+import importlib.util
+import json
+import signal
+
+import pytest
+
+import harness
+import mcp_lazy as lazy
+from sim import INITIALIZED, SimServer, World, initialize, notification, request, result, settings
+
+OPTIONS = {  # option: how the engine's Settings say it
+    "start-timeout": lambda s: {"start_timeout_ns": int(s * 1e9)}, "call-timeout": lambda s: {"call_timeout_ns": int(s * 1e9)},
+    "idle-stop": lambda s: {"idle_stop_s": s}, "drain": lambda s: {"drain_s": s},
+    "restart-backoff": lambda s: {"restart_backoff_s": s}}
+
+
+def call(ident, tool, **arguments):
+    return request(ident, "tools/call", {"name": tool, "arguments": arguments})
+
+
+# ------------------------------------------------------------------------------ the simulated world
+
+class Died(Exception):
+    """The fake ended itself in the middle of its code."""
+
+
+class FakeServer(SimServer):
+    """tests/servers/fake.py in this process, on simulated time."""
+
+    def __init__(self, flags):
+        super().__init__()
+        self.flags, self.module, self.slept_s = flags, None, 0.0
+        self.ignores = ("eof",) if flags.get("ignore_eof") else ()
+
+    def start(self):
+        spec = importlib.util.spec_from_file_location("simulated_fake", str(harness.FAKE))
+        module = self.module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.OPT.clear()
+        module.OPT.update(self.flags)
+        module.note = lambda event, **more: None
+        module.write_all = lambda fd, data: self.say(bytes(data), self.slept_s) if fd == 1 else None
+        module.sleep = self.sleep
+        module.die = self.ends
+        if "die" in self.flags:
+            self.die("exit status " + self.flags["die"][4:])
+
+    def sleep(self, seconds):
+        self.slept_s += seconds
+
+    def ends(self, how):
+        self.die(how if how.startswith("SIG") else "exit status " + how[4:], self.slept_s)
+        raise Died
+
+    def got(self, one):
+        try:
+            self.module.got(one)
+        except Died:
+            pass
+        self.slept_s = 0.0
+
+
+class SimRelay(World):
+    """A session on the simulated world; `disk` is the recording's file."""
+
+    def __init__(self, config, disk, make_server):
+        self.disk = disk
+        recorded = lazy.Recording(["fake"])
+        recorded.entries = lazy.read_recording(disk) if disk else {}
+        super().__init__(config, recorded, make_server)
+
+    def _Save(self, effect):
+        self.saves += 1
+        self.disk = lazy.merged_recording(self.disk, self.relay.shelf.recording, self.relay.shelf.take_dirty())
+
+    def until(self, test):
+        for _ in range(10000):
+            if test():
+                return
+            self.step()
+        raise AssertionError("it never came; got %r" % self.client)
+
+    def wait(self, test):
+        self.until(lambda: any(test(one) for one in self.messages()))
+
+    def sleep_again(self):
+        self.until(lambda: self.child is None)
+
+    def end(self, signum):
+        if signum is None:
+            self.close()
+        else:
+            self.signal(signal.Signals(signum).name)
+        self.until(lambda: self.exits)
+        return self.client, self.exits[0]
+
+
+class SimPlace:
+    def __init__(self, flags):
+        self.flags, self.disk, self.starts = dict(flags), None, 0
+        self.name = lazy.server_name(["python3", str(harness.FAKE)])
+
+    def set(self, flags):
+        self.flags.update(flags)
+
+    def make(self):
+        self.starts += 1
+        return FakeServer(dict(self.flags))
+
+    def session(self, options):
+        config = {"server_name": self.name}
+        for option, value in options.items():
+            config.update(OPTIONS[option](value))
+        return SimRelay(settings(**config), self.disk, self.make)
+
+    def over(self, relay):
+        self.disk = relay.disk
+
+
+# ------------------------------------------------------------------------------------ the real world
+
+class RealRelay:
+    def __init__(self, relay):
+        self.relay = relay
+
+    def send(self, *lines):
+        self.relay.send(*lines)
+
+    def wait(self, test):
+        self.relay.kept.append(self.relay.until_message(test))
+
+    def sleep_again(self):
+        harness.until(self.relay.asleep)
+
+    def end(self, signum):
+        if signum is None:
+            self.relay.close()
+        else:
+            self.relay.signal(signum)
+        self.relay.rest()
+        return self.relay.raw, self.relay.wait()
+
+
+class RealPlace:
+    def __init__(self, box, flags):
+        self.box, self.fake = box, box.fake(**flags)
+
+    @property
+    def starts(self):
+        return self.fake.starts()
+
+    def set(self, flags):
+        self.fake.set(**flags)
+
+    def session(self, options):
+        words = [word for option, value in options.items() for word in ("--" + option, "%gs" % value)]
+        return RealRelay(self.box.relay(self.fake, *words))
+
+    def over(self, relay):
+        pass
+
+
+# -------------------------------------------------------------------------------------------- scripts
+
+def answer(ident):
+    """Wait for the answer to this id."""
+    return lambda relay: relay.wait(lambda one: harness.Relay.answers(one, ident))
+
+
+def told(method):
+    """Wait for a request or notification of this method."""
+    return lambda relay: relay.wait(lambda one: isinstance(one, dict) and one.get("method") == method)
+
+
+def array():
+    return lambda relay: relay.wait(lambda one: isinstance(one, list))
+
+
+def asleep(relay):
+    relay.sleep_again()
+
+
+class Run:
+    """One session: options, then lines (bytes) to send and waits; `flags` change the server before it."""
+
+    def __init__(self, *steps, options=None, flags=None, signum=None):
+        self.steps, self.options, self.flags, self.signum = steps, options or {}, flags or {}, signum
+
+
+HELLO = (initialize(0), answer(0), INITIALIZED)
+RECORD = Run(*HELLO, request("l", "tools/list"), answer("l"))
+BATCH = b"[%s,%s]\n" % (request(1, "a").strip(), request("2", "b").strip())
+ROOTED = (initialize(0, roots={}), answer(0), INITIALIZED)
+
+SCRIPTS = {
+    "cold": [{}, Run(*HELLO, request("l", "tools/list"), answer("l"), call(1, "echo", x=[1.0, "\u00e9"]), answer(1))],
+    "warm": [{}, RECORD, Run(*HELLO, request(1, "tools/list"), request(2.5, "ping"), answer(2.5))],
+    "a wake tells of a changed list": [
+        {}, RECORD, Run(*HELLO, request(1, "tools/list"), call(2, "echo"), answer(2), told("notifications/tools/list_changed"),
+                        request(3, "tools/list"), answer(3), flags={"tools": 2})],
+    "list_changed at the start": [
+        {"announce": True, "changed_at_start": 3}, Run(*HELLO, request("l", "tools/list"), answer("l")),
+        Run(*HELLO, request(1, "tools/list"), call(2, "seen"), answer(2))],
+    "a death in a call": [{}, Run(*HELLO, call(1, "die", how="exit3"), answer(1), call(2, "seen"), answer(2))],
+    "a death by a signal in a batch": [{"batch_dies": True}, Run(*HELLO, BATCH, array())],
+    "a start that takes too long": [
+        {"hang_at": ["initialize"]}, Run(initialize(0) + call(1, "echo"), answer(0), asleep, options={"start-timeout": 0.3})],
+    "a refused handshake": [
+        {}, RECORD, Run(*HELLO, call(1, "echo"), answer(1), asleep,
+                        flags={"refuse": {"initialize": {"code": -32602, "message": "not today"}}})],
+    "a call that takes too long": [
+        {}, Run(*HELLO, call(1, "late"), answer(1), call(2, "flush"), answer(2), options={"call-timeout": 0.5})],
+    "idle": [{"logging": True}, Run(
+        *HELLO, request("l", "tools/list"), answer("l"), request(1, "logging/setLevel", {"level": "error"}), answer(1),
+        request(2, "resources/subscribe", {"uri": "u:1"}), answer(2), asleep, request(3, "tools/list"), answer(3),
+        call(4, "seen"), answer(4), options={"idle-stop": 0.4})],
+    "the end in a call": [{}, Run(*HELLO, call(1, "hang"), call(2, "echo"), answer(2))],
+    "a signal in a call": [{}, Run(*HELLO, call(1, "hang"), call(2, "echo"), answer(2), signum=signal.SIGTERM)],
+    "drained": [{}, Run(*HELLO, call(1, "sleep", s=0.3), options={"drain": 5.0})],
+    "noise and odd lines": [
+        {}, Run(*HELLO, b"garbage\n", b"[]\n", b'{"jsonrpc":"2.0","id":9,"method":7}\n', b" \r\n",
+                call(1, "raw", text="noise\n{\n{\"a\":1}\n\n"), answer(1), BATCH, array())],
+    "roots first": [
+        {"ask_roots": True}, Run(*ROOTED, told("roots/list"), result("roots-1", {"roots": []}), call(1, "echo"), answer(1)),
+        Run(*ROOTED, call(1, "echo"), told("roots/list"), result("roots-1", {"roots": []}), answer(1))],
+    "cancelled": [
+        {}, Run(*HELLO, call(1, "late"), notification("notifications/cancelled", {"requestId": 1}), call(2, "flush"), answer(2),
+                call(3, "hang"), notification("notifications/cancelled", {"requestId": 3}), call(4, "echo"), answer(4))],
+    "a server that is called off": [
+        {}, Run(*HELLO, call(1, "ask", ids=["q"], methods=["sampling/createMessage"], forget=True), answer(1),
+                call(2, "die", how="SIGKILL"), told("notifications/cancelled"), answer(2))],
+    "put off": [{}, RECORD, Run(*HELLO, *[step for ident in (1, 2, 3, 4) for step in (call(ident, "echo"), answer(ident))],
+                                flags={"die": "exit7"}, options={"restart-backoff": 20.0})],
+}
+
+
+def play(place, runs):
+    """[(lines to the client, exit status)] of each session, and how often the server was started."""
+    seen = []
+    for run in runs:
+        if run.flags:
+            place.set(run.flags)
+        relay = place.session(run.options)
+        for step in run.steps:
+            if isinstance(step, bytes):
+                relay.send(step)
+            else:
+                step(relay)
+        lines, status = relay.end(run.signum)
+        seen.append(([bytes(one) for one in lines], status))
+        place.over(relay)
+    return seen, place.starts
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_both_worlds_tell_the_same_story(box, name):
+    flags, *runs = SCRIPTS[name]
+    simulated = play(SimPlace(flags), runs)
+    real = play(RealPlace(box, flags), runs)
+    for (ours, _), (theirs, _) in zip(simulated[0], real[0]):
+        assert [json.loads(one) for one in ours] == [json.loads(one) for one in theirs]
+    assert simulated == real
