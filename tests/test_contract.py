@@ -14,6 +14,7 @@ import harness
 import mcp_lazy as lazy
 from sim import INITIALIZED, SimServer, World, initialize, notification, request, result, settings
 
+pytestmark = pytest.mark.slow
 OPTIONS = {  # option: how the engine's Settings say it
     "start-timeout": lambda s: {"start_timeout_ns": int(s * 1e9)}, "call-timeout": lambda s: {"call_timeout_ns": int(s * 1e9)},
     "idle-stop": lambda s: {"idle_stop_s": s}, "drain": lambda s: {"drain_s": s},

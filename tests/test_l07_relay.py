@@ -5,9 +5,9 @@ import json
 import pytest
 
 import mcp_lazy as lazy
-from mcp_lazy import (ASLEEP, CLIENT, COLD, ClearTimer, LIVE, REPLAY, SERVER, SETTLE, STOPPING, ClientGone, ClientTooLong, CloseInput,
+from mcp_lazy import (ASLEEP, CLIENT, LIVE, REPLAY, SERVER, SETTLE, STOPPING, ClearTimer, ClientGone, ClientTooLong, CloseInput,
                       Exit, Exited, HoldClient, KillGroup, KillWake, OutputClosed, Release, RunWake, Save, ServerBroke, Spawn,
-                      Spawned, SpawnFailed, StopSignal, TimerFired, WakeEnded, Write)
+                      Spawned, SpawnFailed, StopSignal, WakeEnded, Write)
 from playbook import Failure, Playbook, Timer, advance, says, to_client, to_server
 from sim import (INITIALIZED, VERSION, engine, handshake, initialize, line, notification, raw, recording, refusal, request,
                  result)
@@ -202,7 +202,7 @@ def test_a7_1_a_second_handshake_during_a_replay_is_answered_from_the_recording(
 
 def test_a8_2_the_order_at_a_wake():
     """initialize with the client's own bytes, initialized, level, subscriptions, listings, the queue (A12.7)."""
-    odd = initialize()[:-2] .replace(b'"name":"c"', b'"name" : "\\u0063\\/",  "n":1.0e2') + b"}\n"
+    odd = initialize()[:-2].replace(b'"name":"c"', b'"name" : "\\u0063\\/",  "n":1.0e2') + b"}\n"
     params = odd[odd.index(b'"params":') + 9:-2]
     book = Playbook(engine(recorded(result=handshake(logging={})), idle_stop_s=5.0))
     book.then(odd, INITIALIZED, request(1, "logging/setLevel", {"level": "error"}))
@@ -786,6 +786,25 @@ def test_a1_10_call_timeout_leaves_the_start_to_its_own_deadline():
     """The server stays: nothing may kill it later because its `initialize` was slow."""
     book = Playbook(engine(call_timeout_ns=10 ** 9)).then(initialize(), Spawned(1), advance(2.0), says(result(0, handshake())))
     (book.then(advance(3.0)) >> advance(100.0) << None).check()
+
+
+def test_a1_10_call_timeout_counts_for_what_waited_behind_a_stopping_server():
+    book = gone(stopping(call_timeout_ns=10 ** 9).then(request(8, "x")))
+    book.then(Spawned(2), replayed(2), relisted(generation=2)) >> advance(2.0)
+    assert [effect for effect, _ in book.open if Failure(8, "x timed out after 1s").matches(effect, 0)]
+
+
+def test_a6_1_a_late_handshake_is_recorded_under_the_version_that_was_asked_for():
+    """A client that gave up on its first `initialize` tries an older version; then the first is answered."""
+    book = Playbook(engine()).then(initialize(0), Spawned(1), initialize(1, "2024-11-05"), says(result(0, handshake())))
+    assert [key[1] for key in book.relay.shelf.recording.entries] == [VERSION]
+
+
+def test_a5_9_a_refresh_is_recorded_for_the_client_it_was_made_for():
+    both = recorded()
+    both.entries.update(recorded(capabilities=ROOTS).entries)
+    book = Playbook(engine(both)).then(initialize(), INITIALIZED, CALL, Spawned(1), replayed(), initialize(9, **ROOTS), relisted(MORE))
+    assert [entry.lists["tools/list"][1] for entry in book.relay.shelf.recording.entries.values()] == [raw(MORE), raw(TOOLS)]
 
 
 def test_a10_12_a_full_queue_holds_the_client_until_it_is_sent():
