@@ -215,7 +215,7 @@ class Session:
     def run(self):
         world = self.world
         for _ in range(self.rng.choice([2, 5, 20, 60, 60, 60])):
-            if world.exits or world.relay.leaving or world.relay._draining:
+            if world.exits or world.relay.leaving:
                 break
             self.step()
         if self.rng.random() < 0.3:
