@@ -3983,15 +3983,13 @@ class Driver:
         if link is not None and link.stdin.pending_bytes:
             link.stdin.flush()
             if link.stdin.broken:
-                self._input_broke()
+                link.close_stdin()
+                self.loop.set_timer("broken", self.loop.now_s + BROKEN_WAIT_S, self._report_broken)
         if link is not None and link.closing and not link.stdin.pending_bytes:
             link.close_stdin()
 
-    def _input_broke(self):
-        self.link.close_stdin()
-        if not self.link.closing:
-            self.loop.set_timer("broken", self.loop.now_s + BROKEN_WAIT_S, lambda: self.post(
-                ServerBroke("server stopped accepting input", self._tail())))
+    def _report_broken(self):
+        self.post(ServerBroke("server stopped accepting input", self._tail()))
 
     def _watch(self):
         """Set the watching of each descriptor by what waits where; most turns leave it as it is."""
@@ -4121,7 +4119,7 @@ class Driver:
         self._save_wanted = True
 
     def _save(self):
-        """Write what was learnt, after the client has its answer; again later while another process has the lock."""
+        """Write what was learnt, behind the answer; again later while another process has the lock."""
         self._save_wanted = False
         if not self.store.save(self.relay.shelf.take_dirty(), self.loop.now_s):
             self.loop.set_timer("save", self.loop.now_s + LOCK_RETRY_S, self._save)
