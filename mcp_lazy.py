@@ -322,7 +322,7 @@ def format_log_line(style, pid, stamp, text):
 # Uses:   L0
 # Used by: L6 L7 L8 L9 L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
-#         envelopes_of, all_notifications, result_line, error_object, error_line, errors_array
+#         envelopes_of, all_notifications, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
 # Tests:  tests/test_l02_bytes.py
 # ----------------------------------------------------------------------------
@@ -605,13 +605,24 @@ def id_key_of(value, raw):
     kind = type(value)
     if kind is int or kind is str:
         return value
-    if kind is float and value == value and abs(value) < 2 ** 53:
-        return int(value) if value == int(value) else value
+    if kind is float:
+        text = _exact_number(bytes(raw).decode("ascii"))
+        return ("number", text) if "e" in text else int(text)
     return ("raw", bytes(raw))
 
 
-def classify(body, raw):
-    """The Envelope of a parsed value; `raw` is its text (bytes), to take the id's spelling from."""
+def spell_id(value):
+    """A text (bytes) for a parsed id whose own spelling is not at hand."""
+    if type(value) is float:
+        return str(value).encode("ascii") if value - value == 0.0 else b"null"
+    try:
+        return canonical(value).encode("ascii")
+    except (RecursionError, ValueError):
+        return b"null"
+
+
+def classify(body, raw=None):
+    """The Envelope of a parsed value; `raw` is its text (bytes), to take the id's spelling from where it is at hand."""
     if type(body) is not dict:
         return Envelope(BATCH if type(body) is list else ODD, body=body)
     method, ident = body.get("method"), body.get("id")
@@ -619,7 +630,9 @@ def classify(body, raw):
     if type(ident) is int:
         key, id_raw = ident, b"%d" % ident
     elif ident is not None:
-        if type(ident) is str and b"\\" not in raw:
+        if raw is None:
+            id_raw = spell_id(ident)
+        elif type(ident) is str and b"\\" not in raw:
             id_raw = b'"%s"' % ident.encode("utf-8")
         else:
             id_raw = members(raw)["id"]
@@ -656,8 +669,7 @@ def read_envelope(line):
 
 def envelopes_of(batch):
     """The Envelopes of the items of a BATCH envelope."""
-    return [classify(item, canonical(item).encode("ascii")) if type(item) is dict else Envelope(ODD)
-            for item in batch.body or ()]
+    return [classify(item) if type(item) is dict else Envelope(ODD) for item in batch.body or ()]
 
 
 def _skim(line):
@@ -826,6 +838,86 @@ def all_notifications(block):
             return False
     return (b'"id"' not in block and b"list_changed" not in block
             and b"\\u00" not in block and block.count(b'"method"') >= lines)
+
+
+# -- open requests ---------------------------------------------------------------
+
+# Late answers that are waited for after --call-timeout; beyond it they would pass.
+MAX_OVERDUE = 10000
+
+class Flight:
+    """One open request of the client.
+
+    note: what its answer teaches (a list method, "initialize", or (method, params)); entry: the one it is recorded
+    in; batch: the number of its array or 0; startup: it keeps the startup deadline armed.
+    """
+    __slots__ = ("method", "key", "id_raw", "batch", "queued", "startup", "note", "entry", "since_s")
+
+    def __init__(self, env, since_s, queued, batch=0):
+        self.method, self.key, self.id_raw, self.batch = env.method, env.id_key, env.id_raw, batch
+        self.queued, self.startup, self.note, self.entry, self.since_s = queued, False, None, None, since_s
+
+
+class Flights:
+    """Who waits for what: the client's requests and the server's, each by the value of its id."""
+    __slots__ = ("_open", "server", "startup", "_overdue")
+
+    def __init__(self):
+        self._open, self.server, self.startup, self._overdue = {}, {}, 0, {}
+
+    def __bool__(self):
+        return bool(self._open)
+
+    def __iter__(self):
+        return (flight for flights in self._open.values() for flight in flights)
+
+    def add(self, flight):
+        """An id that is in use already gets a second place: both answers will be delivered (A7.17)."""
+        self._open.setdefault(flight.key, []).append(flight)
+
+    def hold_start(self, flight):
+        """This one keeps the startup deadline armed."""
+        flight.startup = True
+        self.startup += 1
+
+    def take(self, key):
+        """The oldest open request with this id, now closed; None if there is none."""
+        flights = self._open.get(key)
+        if flights is None:
+            return None
+        flight = flights.pop(0)
+        if not flights:
+            del self._open[key]
+        self.startup -= flight.startup
+        return flight
+
+    def put_back(self, flight):
+        """Open again: what came was no answer."""
+        self.add(flight)
+        self.startup += flight.startup
+
+    def overdue(self, flight):
+        """Close one that we answered ourselves; its late answer will be dropped."""
+        self._open[flight.key].remove(flight)
+        if not self._open[flight.key]:
+            del self._open[flight.key]
+        self.startup -= flight.startup
+        if not flight.queued and len(self._overdue) < MAX_OVERDUE:
+            self._overdue[flight.key] = self._overdue.get(flight.key, 0) + 1
+
+    def was_overdue(self, key):
+        """True once for each answer that comes too late."""
+        count = self._overdue.get(key, 0)
+        if count > 1:
+            self._overdue[key] = count - 1
+        return self._overdue.pop(key, 0) == 1 if count == 1 else count > 1
+
+    def take_all(self):
+        """Close and return all."""
+        taken = list(self)
+        self._open, self.startup = {}, 0
+        self._overdue.clear()
+        return taken
 
 
 # -- answers ---------------------------------------------------------------------
@@ -1921,7 +2013,7 @@ class Tasks:
 # ----------------------------------------------------------------------------
 # Uses:   L1
 # Used by: L7 L8
-# Owns:   CHILD_TABLE, Child, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
+# Owns:   CHILD_TABLE, Child, Backoff, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
 #         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted
 # Never:  reads a clock, touches a descriptor, knows what an MCP message is
 # Tests:  tests/test_l05_child.py
@@ -1947,6 +2039,8 @@ class Tasks:
 # reach, and a STUCK process keeps its memory; both are said in the manual.
 # ----------------------------------------------------------------------------
 CLOSE_WAIT_S, KILL_WAIT_S, DRAIN_WAIT_S = 0.25, 1.0, 0.25
+# Starts that fail in a row before the next one is put off; the longest delay (A10.13).
+QUICK_EXITS, LONGEST_BACKOFF_S = 3, 30.0
 DOWN, UP, CLOSING, TERMED, KILLED, DRAINING, STUCK = (
     "DOWN", "UP", "CLOSING", "TERMED", "KILLED", "DRAINING", "STUCK")
 IGNORE = "ignore"
@@ -1976,6 +2070,27 @@ OutputClosed = record("OutputClosed", "", "event: end of the server's stdout")
 StopWanted = record("StopWanted", "hurry", "event: stop it; hurry skips to SIGKILL")
 TimerFired = record(
     "TimerFired", "name tail", "event: a named timer; tail is the end of the server's stderr, redacted")
+
+
+class Backoff:
+    """When a server that fails at its start may be tried again (A10.13)."""
+    __slots__ = ("trouble", "failures", "_first_s", "_due_s")
+
+    def __init__(self, first_s):
+        self.trouble, self.failures, self._first_s, self._due_s = "", 0, first_s, 0.0
+
+    def succeeded(self):
+        self.failures = 0
+
+    def failed(self, trouble, now_s):
+        """Count a start that came to nothing; from the third one on the next is put off, longer each time."""
+        self.failures += 1
+        self.trouble = trouble
+        if self.failures >= QUICK_EXITS and self._first_s:
+            self._due_s = now_s + min(LONGEST_BACKOFF_S, self._first_s * 2 ** min(self.failures - QUICK_EXITS, 20))
+
+    def wait_s(self, now_s):
+        return self._due_s - now_s
 
 
 CHILD_TABLE = {
@@ -2315,12 +2430,16 @@ def _newer_schema(disk):
 
 class Shelf:
     """The recorded answers for this client: what can be served, what a live answer teaches."""
-    __slots__ = ("recording", "scope", "entry", "served", "_dirty", "_capabilities", "now_ms", "_checked")
+    __slots__ = ("recording", "scope", "entry", "served", "now_ms", "_dirty", "_capabilities", "_checked", "_doubted_now")
 
     def __init__(self, recording, scope):
         self.recording, self.scope = recording, scope
         self.entry, self.served, self._dirty, self._capabilities = None, set(), set(), None
-        self.now_ms, self._checked = 0, set()
+        self.now_ms, self._checked, self._doubted_now = 0, set(), set()
+
+    def new_start(self):
+        """A server starts: what it says once more is said by another start (A9.2)."""
+        self._doubted_now = set()
 
     def take_dirty(self):
         dirty, self._dirty = self._dirty, set()
@@ -2385,9 +2504,9 @@ class Shelf:
         declared = self.capabilities().get(CAPABILITY_OF[method])
         return isinstance(declared, dict) and declared.get("listChanged") is True
 
-    def learn_initialize(self, raw, replayed):
+    def learn_initialize(self, entry, raw, replayed):
         """Store a handshake's result. "same", "new", "changed" or "too big"; a changed live one empties the lists (A6.1)."""
-        entry, outcome = self.entry, "new"
+        outcome = "new"
         if entry.initialize is not None:
             if same_json(entry.initialize, raw):
                 return "same"
@@ -2397,51 +2516,54 @@ class Shelf:
         if outcome == "changed" and not replayed:
             entry.lists, entry.start_requests, entry.doubts = {}, [], []
         entry.initialize, self._capabilities = raw, None
-        self._note("*" if not replayed else "initialize")
+        self._note(entry, "*" if outcome == "changed" and not replayed else "initialize")
         return outcome
 
-    def learn_list(self, method, is_error, raw):
+    def learn_list(self, entry, method, is_error, raw):
         """Store a list's answer (raw None deletes). "same", "new", "changed", "doubted" or "too big"."""
-        entry = self.entry
         before = entry.lists.get(method)
         if raw is None or len(raw) > MAX_RESULT_BYTES:
             if before is not None:
                 del entry.lists[method]
-                self._note(method)
+                self._note(entry, method)
                 return "changed"
             return "same" if raw is None else "too big"
         if before is not None and before[0] == is_error and same_json(before[1], raw):
-            self._doubt(method, False)
+            self._doubt(entry, method, False)
             return "same"
-        if before is not None and not before[0] and not is_error and self._emptied(method, before[1], raw):
+        if before is not None and not before[0] and not is_error and self._emptied(entry, method, before[1], raw):
             return "doubted"
-        self._doubt(method, False)
+        self._doubt(entry, method, False)
         entry.lists[method] = (is_error, raw)
-        self._note(method)
+        self._note(entry, method)
         return "new" if before is None else "changed"
 
-    def _emptied(self, method, before, after):
-        """True for the first empty list behind a full one: servers fill their lists late (A9.2)."""
-        if _item_count(method, after) != 0 or not _item_count(method, before) or method in self.entry.doubts:
+    def _emptied(self, entry, method, before, after):
+        """True for an empty list behind a full one, until another start says so too: servers fill lists late (A9.2)."""
+        if _item_count(method, after) != 0 or not _item_count(method, before):
             return False
-        self._doubt(method, True)
+        if method in entry.doubts and method not in self._doubted_now:
+            return False
+        self._doubted_now.add(method)
+        self._doubt(entry, method, True)
         return True
 
-    def _doubt(self, method, doubted):
-        if (method in self.entry.doubts) != doubted:
-            (self.entry.doubts.append if doubted else self.entry.doubts.remove)(method)
-            self._note("doubts")
+    def _doubt(self, entry, method, doubted):
+        if (method in entry.doubts) != doubted:
+            (entry.doubts.append if doubted else entry.doubts.remove)(method)
+            self._note(entry, "doubts")
 
     def learn_start_requests(self, methods):
         """Store which requests the server made at its start (design 4.3)."""
-        if self.entry is not None and self.entry.initialize is not None and self.entry.start_requests != methods:
-            self.entry.start_requests = methods
-            self._note("startRequests")
+        entry = self.entry
+        if entry is not None and entry.initialize is not None and entry.start_requests != methods:
+            entry.start_requests = methods
+            self._note(entry, "startRequests")
 
-    def _note(self, member):
-        self.entry.recorded_at_ms = self.now_ms
-        self.recording.entries[self.entry.key()] = self.entry
-        self._dirty.add((self.entry.key(), member))
+    def _note(self, entry, member):
+        entry.recorded_at_ms = self.now_ms
+        self.recording.entries[entry.key()] = entry
+        self._dirty.add((entry.key(), member))
 
 
 def _item_count(method, raw):
@@ -2493,7 +2615,7 @@ def version_of(initialize):
 # Uses:   L0 L1 L2 L5 L6
 # Used by: L8 L15
 # Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, WakeEnded, Write,
-#         Save, RunWake, KillWake, HoldClient, Exit, Flights, Told, OwnRequests, Wake, Queue, Troubles, Life, ClientDesk, ServerDesk, Relay, RELAY_TABLE
+#         Save, RunWake, KillWake, HoldClient, Exit, Told, OwnRequests, Wake, Queue, Troubles, Life, ClientDesk, ServerDesk, Relay, RELAY_TABLE
 # Never:  reads a clock, touches a descriptor, parses more of a line than it must
 # Tests:  tests/test_l07_relay.py
 # ----------------------------------------------------------------------------
@@ -2540,9 +2662,8 @@ CLIENT, SERVER = "client", "server"
 SETTLE_WAIT_S = 2.0
 # A list that the server called changed and nobody asked for again is asked for by us (A9.8).
 RELIST_WAIT_S = 2.0
-FILL_IDLE_S = 0.1
-# Starts that fail in a row before the next one is put off; the longest delay (A10.13).
-QUICK_EXITS, LONGEST_BACKOFF_S = 3, 30.0
+FILL_IDLE_S, FILL_BUSY_S = 0.1, 1.0
+STATE_METHODS = ("logging/setLevel", "resources/subscribe", "resources/unsubscribe")
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 CANCELLED = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n'
@@ -2605,75 +2726,6 @@ Noise = record("Noise", "raw", "effect: the start of a line of the server's stdo
 Exit = record("Exit", "status", "effect: nothing is left to do; leave with this status once the client has its bytes")
 
 
-class Flight:
-    """One open request of the client. note: what its answer teaches (a list method, "initialize", or (kind, value))."""
-    __slots__ = ("method", "key", "id_raw", "batch", "queued", "startup", "note", "since_s")
-
-    def __init__(self, env, since_s, batch=0):
-        self.method, self.key, self.id_raw, self.batch = env.method, env.id_key, env.id_raw, batch
-        self.queued = self.startup = False
-        self.note, self.since_s = None, since_s
-
-
-class Flights:
-    """Who waits for what: the client's requests and the server's, each by the value of its id."""
-    __slots__ = ("_open", "server", "startup", "_overdue")
-
-    def __init__(self):
-        self._open, self.server, self.startup, self._overdue = {}, {}, 0, set()
-
-    def __len__(self):
-        return sum(map(len, self._open.values()))
-
-    def __bool__(self):
-        return bool(self._open)
-
-    def __iter__(self):
-        return (flight for flights in self._open.values() for flight in flights)
-
-    def add(self, flight):
-        """An id that is in use already gets a second place: both answers will be delivered (A7.17)."""
-        self._open.setdefault(flight.key, []).append(flight)
-
-    def hold_start(self, flight):
-        """This one keeps the startup deadline armed."""
-        flight.startup = True
-        self.startup += 1
-
-    def take(self, key):
-        """The oldest open request with this id, now closed; None if there is none."""
-        flights = self._open.get(key)
-        if flights is None:
-            return None
-        flight = flights.pop(0)
-        if not flights:
-            del self._open[key]
-        self.startup -= flight.startup
-        return flight
-
-    def overdue(self, flight):
-        """Close one that we answered ourselves; its late answer will be dropped."""
-        self._open[flight.key].remove(flight)
-        if not self._open[flight.key]:
-            del self._open[flight.key]
-        self.startup -= flight.startup
-        if len(self._overdue) < 10000:
-            self._overdue.add(flight.key)
-
-    def was_overdue(self, key):
-        if key in self._overdue:
-            self._overdue.discard(key)
-            return True
-        return False
-
-    def take_all(self):
-        """Close and return all."""
-        taken = list(self)
-        self._open, self.startup = {}, 0
-        self._overdue.clear()
-        return taken
-
-
 class Told:
     """What the client has said that a late server must hear: handshake, log level, subscriptions."""
     __slots__ = ("init_params", "capabilities", "initialized", "level", "subscriptions")
@@ -2693,7 +2745,7 @@ class Wake:
     def consider(self):
         """Run it, if there is one and nothing speaks against it."""
         relay = self._relay
-        if (relay.settings.wake and not self._running and relay.state == ASLEEP
+        if (relay.settings.wake and not self._running and relay.state == ASLEEP and not relay.leaving
                 and relay.told.initialized and relay.told.init_params is not None):
             self._running = True
             relay.out += [RunWake(), SetTimer("wake-limit", relay.now_s + relay.settings.wake_timeout_s)]
@@ -2712,6 +2764,8 @@ class Wake:
         self._running = False
         relay = self._relay
         relay.out.append(ClearTimer("wake-limit"))
+        if relay.leaving:
+            return
         if text == "exit status 0" and relay.state == ASLEEP:
             relay.log("wake command matched: starting the server", 1)
             relay.life.start(None, None)
@@ -2719,63 +2773,64 @@ class Wake:
             relay.log("wake command failed: %s" % text, 1)
 
     def stop(self):
+        """The relay leaves: no tick any more, and a run ends now (C7)."""
         if self._running:
             self._relay.out.append(KillWake())
+        if self._relay.settings.wake:
+            self._relay.out += [ClearTimer("wake-tick"), ClearTimer("wake-limit")]
 
 
 class OwnRequests:
     """The relay's own requests to the server and what their answers mean: replay, refresh, re-listing, fill."""
-    __slots__ = ("_relay", "_open", "_left", "_again", "_announce", "stale", "_count")
+    __slots__ = ("_relay", "_open", "_again", "_announce", "stale", "_count")
 
     def __init__(self, relay):
         self._relay, self._open, self._count = relay, {}, 0
-        self.reset()
+        self._again, self._announce, self.stale = set(), set(), set()
 
     def reset(self):
-        """A generation ended: whatever it still owed us will not come."""
-        self._open, self._left, self._again, self._announce, self.stale = {}, 0, set(), set(), set()
-
-    def __bool__(self):
-        return bool(self._open)
+        """A generation ended: what it still owed us will not come, what it taught is told."""
+        self._open, self._again, self.stale = {}, set(), set()
+        self.announce()
 
     def refreshing(self):
-        return self._left > 0
+        return any(kind == "refresh" for kind, _, _ in self._open.values())
 
     def take(self, key):
-        """(kind, method) of the request of ours with this id, now closed; None if it is not ours."""
+        """(kind, method, entry) of the request of ours with this id, now closed; None if it is not ours."""
         return self._open.pop(key, None) if self._open else None
+
+    def put_back(self, key, own):
+        self._open[key] = own
 
     def send(self, ident, kind, method, params_raw=None):
         params = b"" if params_raw is None else b',"params":' + params_raw
         self._relay.to_server(b'{"jsonrpc":"2.0","id":%s,"method":%s%s}\n' % (
             json_string(ident), json_string(method), params))
-        self._open[ident] = (kind, method)
+        self._open[ident] = (kind, method, self._relay.shelf.entry)
 
     def replay_handshake(self):
         relay = self._relay
         self.send("mcp-lazy-init-%d" % relay.life.generation, "replay", "initialize", relay.told.init_params)
 
-    def answered(self, kind, method, line):
-        """One of ours came back. A line that does not parse counts as an error answer."""
-        try:
-            parts = members(line)
-        except ValueError:
-            parts = {}
+    def answered(self, own, parts):
+        """One of ours came back; parts: the members of the answer."""
+        kind, method, entry = own
         if kind == "replay":
-            self._replayed(parts)
+            self._replayed(entry, parts)
         elif kind == "refresh":
-            self._refreshed(method, parts)
+            self._refreshed(entry, method, parts)
         elif kind in ("relist", "fill"):
-            self.learn(method, parts)
+            self.learn(entry, method, parts)
 
-    def _replayed(self, parts):
+    def _replayed(self, entry, parts):
         relay, result = self._relay, parts.get("result", b"null")
         if result[:1] != b"{":
             reason = error_text(parts)
             relay.life.fail("refused the handshake%s" % (": " + reason if reason else ""), b"")
             return
-        before = relay.shelf.entry.initialize
-        if relay.shelf.learn_initialize(result, replayed=True) == "changed":
+        before = entry.initialize
+        if relay.shelf.learn_initialize(entry, result, replayed=True) == "changed":
             relay.log("handshake differs, recorded: version %s -> %s" % (version_of(before), version_of(result)), 1)
         relay.save()
         self._restore_state()
@@ -2790,28 +2845,35 @@ class OwnRequests:
             self.send("mcp-lazy-level-%d" % relay.life.generation, "state", "logging/setLevel", told.level)
         for number, params in enumerate(told.subscriptions.values(), 1):
             self.send("mcp-lazy-subscribe-%d-%d" % (relay.life.generation, number), "state", "resources/subscribe", params)
-        for method in relay.shelf.entry.lists:
+        for method in relay.shelf.entry.lists if relay.shelf.entry else ():
             self._refresh(method)
+        if not relay.settings.refresh_fatal:
+            self._limit()
+
+    def _limit(self):
+        relay = self._relay
+        relay.out.append(SetTimer("own-limit", relay.now_s + seconds(relay.settings.start_timeout_ns)))
 
     def _refresh(self, method):
         self.send("mcp-lazy-check-%d-%s" % (self._relay.life.generation, method), "refresh", method)
-        self._left += 1
 
-    def _refreshed(self, method, parts):
+    def _refreshed(self, entry, method, parts):
         relay = self._relay
-        self._left -= 1
-        outcome = self.learn(method, parts)
-        if outcome == "changed":
+        if self.learn(entry, method, parts) == "changed":
             relay.log("%s differs from the recording" % method, 1)
-            if method in relay.shelf.served or relay.shelf.declares_changes(method):
+            if entry is relay.shelf.entry and (method in relay.shelf.served or relay.shelf.declares_changes(method)):
                 self._announce.add(CHANGED[method])
-        if not self._left:
+        self._refresh_over()
+
+    def _refresh_over(self):
+        """Behind the last answer: ask again what changed meanwhile, or tell the client what is new."""
+        if not self.refreshing():
             again, self._again = self._again, set()
             for name in sorted(again):
                 self._refresh(name)
-        if not self._left:
+        if not self.refreshing():
             self.announce()
-        relay.life.settle_start()
+        self._relay.life.settle_start()
 
     def announce(self):
         for notification in sorted(self._announce):
@@ -2819,20 +2881,23 @@ class OwnRequests:
             self._relay.to_client(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(notification))
         self._announce = set()
 
-    def learn(self, method, parts):
+    def learn(self, entry, method, parts):
         """Store a list answer of any origin. The shelf's verdict, or None where nothing can be said."""
         relay, shelf = self._relay, self._relay.shelf
-        if shelf.entry is None or shelf.entry.initialize is None:
+        if entry is None or entry.initialize is None:
             return None
         result = parts.get("result", b"")
         if result[:1] == b"{":
             try:
-                cursor = members(result).get("nextCursor", b"null")
+                found = members(result)
             except ValueError:
                 return None
-            outcome = shelf.learn_list(method, False, result if cursor in (b"null", b'""') else None)
+            if found.get(LIST_MEMBER[method], b"")[:1] != b"[":  # some other request's answer
+                return None
+            paged = found.get("nextCursor", b"null") not in (b"null", b'""')
+            outcome = shelf.learn_list(entry, method, False, None if paged else result)
         elif error_code(parts) == METHOD_NOT_FOUND:
-            outcome = shelf.learn_list(method, True, parts["error"])
+            outcome = shelf.learn_list(entry, method, True, parts["error"])
         else:
             return None
         if outcome == "too big":
@@ -2842,23 +2907,19 @@ class OwnRequests:
 
     def list_changed(self, notification):
         """The server says that a list changed. True if the client hears it now."""
-        relay = self._relay
-        methods = [method for method in LISTS if CHANGED[method] == notification]
-        if relay.state in (REPLAY, SETTLE) or self._left:
-            # Part of the start: an answer that came before this line may be older than the change.
-            waiting = {method for kind, method in self._open.values() if kind == "refresh"}
-            self._again.update(method for method in methods
-                               if relay.life.sent_initialized and method not in waiting
-                               and relay.shelf.entry and method in relay.shelf.entry.lists)
-            if self._again and not self._left:
-                again, self._again = self._again, set()
-                for method in sorted(again):
-                    self._refresh(method)
+        relay, entry = self._relay, self._relay.shelf.entry
+        recorded = [method for method in entry.lists if CHANGED[method] == notification] if entry else []
+        if relay.state in (REPLAY, SETTLE) or self.refreshing():
+            # Part of the start: only an answer that came before this line may be older than the change.
+            waiting = {method for kind, method, _ in self._open.values() if kind == "refresh"}
+            self._again.update(set(recorded) - waiting if relay.life.sent_initialized else ())
+            if not waiting and relay.life.sent_initialized:
+                self._refresh_over()
             return False
-        if relay.shelf.entry is not None and relay.state != STOPPING:
-            self.stale.update(method for method in methods if method in relay.shelf.entry.lists)
-            if self.stale:
-                relay.out.append(SetTimer("relist", relay.now_s + RELIST_WAIT_S))
+        relay.shelf.served.difference_update(recorded)  # the client is told just now
+        if recorded and relay.state != STOPPING:
+            self.stale.update(recorded)
+            relay.out.append(SetTimer("relist", relay.now_s + RELIST_WAIT_S))
         return True
 
     def relist(self, event):
@@ -2877,14 +2938,15 @@ class OwnRequests:
             if CAPABILITY_OF[method] in shelf.capabilities() and method not in shelf.entry.lists:
                 self._count += 1
                 self.send("mcp-lazy-fill-%d-%d" % (relay.life.generation, self._count), "fill", method)
-        if self._open:
-            relay.out.append(SetTimer("fill-limit", relay.now_s + seconds(relay.settings.start_timeout_ns)))
+                self._limit()
 
-    def give_up_fill(self, event):
-        missing = [(key, method) for key, (kind, method) in self._open.items() if kind == "fill"]
-        for key, method in missing:
-            del self._open[key]
-            self._relay.log("%s was not answered: not recorded" % method, 1)
+    def give_up(self, event):
+        """What nobody waits for was not answered in time."""
+        for key, (kind, method, _) in list(self._open.items()):
+            if kind in ("fill", "refresh"):
+                del self._open[key]
+                self._relay.log("%s was not answered: not recorded" % method, 1)
+        self._refresh_over()
 
 
 class ClientDesk:
@@ -2901,6 +2963,8 @@ class ClientDesk:
 
     def _asleep(self, env, line):
         relay = self._relay
+        if relay.leaving:
+            return False
         if env.kind == REQUEST:
             if not self._answer(env, line):
                 relay.life.start(env, line)
@@ -2913,25 +2977,30 @@ class ClientDesk:
         return False
 
     def _stopping(self, env, line):
-        return False if self._relay.leaving else self._asleep(env, line)
+        """As asleep, but what starts a server waits; behind the first such line all others keep their order."""
+        relay = self._relay
+        if env.kind == RESPONSE:
+            relay.flights.server.pop(env.id_key, None)
+            return True
+        return self._queueing(env, line) if relay.life.queue and not relay.leaving else self._asleep(env, line)
 
     def _queueing(self, env, line):
         relay = self._relay
         if env.kind == RESPONSE:
             relay.flights.server.pop(env.id_key, None)
             relay.to_server(line)
-            relay.life.roots_answered()
+            relay.life.roots_answered(env.id_key)
             return False
         if env.kind == NOTIFICATION and env.method == "notifications/initialized":
             relay.told.initialized = True
-            return False
-        if env.kind == NOTIFICATION and env.method == "notifications/cancelled":
+            if not relay.life.queue.has_handshake():  # the replay says so itself
+                return False
+        elif env.kind == NOTIFICATION and env.method == "notifications/cancelled":
             flight = self._cancel(env, line)
-            if flight is not None and flight.queued:
+            if flight is not None and flight.queued and not flight.batch:
                 relay.life.queue.remove(flight)
                 return False
-        elif env.kind == REQUEST and env.method != "initialize" and not (
-                relay.life.sent_initialized and env.method == "logging/setLevel"):
+        elif env.kind == REQUEST and not (relay.life.sent_initialized and env.method == "logging/setLevel"):
             if self._answer(env, line):
                 return False
         relay.life.queue.add(env, line)
@@ -2946,6 +3015,7 @@ class ClientDesk:
         elif env.kind == NOTIFICATION:
             if env.method == "notifications/cancelled":
                 self._cancel(env, line)
+                relay.life.settle_start()
             elif env.method == "notifications/initialized":
                 relay.told.initialized = True
                 if relay.life.sent_initialized:  # the replay said so already (A8.6)
@@ -2955,7 +3025,7 @@ class ClientDesk:
 
     def _answer(self, env, line):
         """True if the request is answered without the server (A7)."""
-        relay, method = self._relay, env.method
+        relay, method, is_error, result = self._relay, env.method, False, None
         if method == "initialize":
             self.remember(line)
             result = relay.shelf.initialize()
@@ -2967,15 +3037,9 @@ class ClientDesk:
             is_error, result = relay.shelf.listing(method) or (False, None)
             if result is not None:
                 relay.shelf.served.add(method)
-            if is_error:
-                relay.to_client(error_line(env.id_raw, result))
-                relay.out.append(Served(method))
-                return True
-        else:
-            result = None
         if result is None:
             return False
-        relay.to_client(result_line(env.id_raw, result))
+        relay.to_client((error_line if is_error else result_line)(env.id_raw, result))
         relay.out.append(Served(method))
         if method == "initialize":
             relay.log("handshake from cache (%s)" % relay.shelf.entry.version, 1)
@@ -2983,9 +3047,9 @@ class ClientDesk:
 
     def _set_level(self, env, line):
         """Answered here if the level is one and the server is known to log (A7.4b)."""
-        params = env.params(line)
+        params, shelf = env.params(line), self._relay.shelf
         if (is_modern(params) or not isinstance(params, dict) or params.get("level") not in LOG_LEVELS
-                or self._relay.shelf.entry is None or "logging" not in self._relay.shelf.capabilities()):
+                or shelf.initialize() is None or "logging" not in shelf.capabilities()):
             return None
         self._relay.told.level = members(line)["params"]
         return b"{}"
@@ -2993,35 +3057,32 @@ class ClientDesk:
     def remember(self, line):
         """Keep a client's `initialize` for later starts, and look up its entry."""
         relay = self._relay
-        relay.told = Told()
-        relay.shelf.entry = None
-        relay.shelf.served = set()
+        relay.told, relay.shelf.entry, relay.shelf.served = Told(), None, set()
         try:
             raw = members(line).get("params", b"null")
             params = parse_json(raw, exact=True)
-        except ValueError:
+            if not isinstance(params, dict) or not relay.shelf.select(params):
+                return
+        except (ValueError, RecursionError):  # nothing that could be a key
+            relay.shelf.entry = None
             return
-        if isinstance(params, dict) and relay.shelf.select(params):
-            relay.told.init_params = raw
-            relay.told.capabilities = params.get("capabilities")
+        relay.told.init_params, relay.told.capabilities = raw, params.get("capabilities")
 
     def track(self, env, line, queued=False):
         """Open a flight for each request of a line that goes to the server."""
         relay = self._relay
-        if env.kind == BATCH:
+        if env.kind == REQUEST:
+            flight = Flight(env, relay.now_s, queued)
+            relay.flights.add(flight)
+            self._annotate(flight, env, line)
+        elif env.kind == BATCH:
             relay.life.batches += 1
             for item in envelopes_of(env):
                 if item.kind == REQUEST:
-                    flight = Flight(item, relay.now_s, relay.life.batches)
-                    flight.queued = queued
+                    flight = Flight(item, relay.now_s, queued, relay.life.batches)
                     relay.flights.add(flight)
-            return
-        if env.kind != REQUEST:
-            return
-        flight = Flight(env, relay.now_s)
-        flight.queued = queued
-        relay.flights.add(flight)
-        self._annotate(flight, env, line)
+                    if relay.told.init_params is None:
+                        relay.flights.hold_start(flight)
         relay.troubles.watch_calls()
 
     def _annotate(self, flight, env, line):
@@ -3030,38 +3091,44 @@ class ClientDesk:
         if method == "initialize":
             if relay.state in (COLD, LIVE):
                 self.remember(line)
-                relay.life.arm_startup()
-            if relay.state not in (REPLAY, SETTLE) and relay.told.init_params is not None:
-                flight.note = "initialize"
+                relay.life.new_handshake()
+            flight.entry = relay.shelf.entry
+            flight.note = "initialize" if flight.entry is not None else None
             relay.flights.hold_start(flight)
             return
         if method in LIST_MEMBER:
             if is_plain_listing(env.params(line)):
-                flight.note = method
+                flight.note, flight.entry = method, relay.shelf.entry
                 relay.own.stale.discard(method)
-        elif method in ("logging/setLevel", "resources/subscribe", "resources/unsubscribe"):
-            flight.note = (method, line)
+        elif method in STATE_METHODS:
+            flight.note = self._state_note(method, env, line)
         if relay.told.init_params is None and (
                 method == "server/discover" or method in LIST_MEMBER or not is_modern(env.params(line))):
             relay.flights.hold_start(flight)
 
+    def _state_note(self, method, env, line):
+        """(method, uri or None, params raw) of a request that a later start must repeat; None if it is malformed."""
+        params = env.params(line)
+        uri = params.get("uri") if isinstance(params, dict) else 5
+        if not (params.get("level") in LOG_LEVELS if uri is None else isinstance(uri, str)):
+            return None
+        return method, uri, members(line)["params"]
+
     def _cancel(self, env, line):
         """The flight that `notifications/cancelled` names, closed without an answer; None if there is none (A11.3)."""
-        flights, params = self._relay.flights, env.params(line)
-        if not isinstance(params, dict) or params.get("requestId") is None:
-            return None
-        try:
-            ident = params["requestId"]
-            key = id_key_of(ident, canonical(ident).encode("ascii"))
-            flight = flights.take(key)
-        except (TypeError, RecursionError):
-            return None
+        flights, key = self._relay.flights, cancelled_key(env, line)
+        flight = flights.take(key) if key is not None else None
         if flight is not None and flight.method == "initialize":  # cannot be cancelled
-            flights.add(flight)
-            if flight.startup:
-                flights.startup += 1
+            flights.put_back(flight)
             return None
         return flight
+
+
+def cancelled_key(env, line):
+    """The id key that a `notifications/cancelled` names, or None."""
+    params = env.params(line)
+    ident = params.get("requestId") if isinstance(params, dict) else None
+    return None if ident is None else id_key_of(ident, spell_id(ident))
 
 
 class ServerDesk:
@@ -3081,12 +3148,14 @@ class ServerDesk:
             return self._response(env, line)
         if kind == REQUEST and env.version2:
             relay.flights.server[env.id_key] = env.id_raw
-            relay.life.server_asked(env.method)
+            relay.life.server_asked(env.method, env.id_key)
             return True
         if kind == NOTIFICATION and env.version2:
+            if env.method == "notifications/cancelled":
+                relay.flights.server.pop(cancelled_key(env, line), None)
             return not env.method.endswith("list_changed") or relay.own.list_changed(env.method)
         if kind == BATCH:
-            return self._batch(env)
+            return self._batch(env, line)
         relay.noise(line)
         return False
 
@@ -3094,105 +3163,138 @@ class ServerDesk:
         relay, key = self._relay, env.id_key
         own = relay.own.take(key)
         if own is not None:
-            if relay.state != STOPPING:
-                relay.own.answered(own[0], own[1], line)
+            if relay.state != STOPPING and not self._own_answer(own, line):
+                relay.own.put_back(key, own)
+                relay.noise(line)
             return False
         flight = relay.flights.take(key)
         if flight is None:
             return not relay.flights.was_overdue(key)
-        if flight.note is not None and not self._learn(flight, line):
-            relay.flights.add(flight)
-            relay.noise(line)
-            return False
+        if flight.note is not None or flight.startup:
+            try:
+                self._learn(flight, members(line))
+            except ValueError:  # no JSON after all, so it was no answer
+                relay.flights.put_back(flight)
+                relay.noise(line)
+                return False
+        else:
+            relay.life.heard = True
         if relay.settings.log_calls:
             relay.log("%s server %.1f" % (flight.method, (relay.now_s - flight.since_s) * 1000), 2)
-        relay.life.heard = True
-        if flight.startup or relay.life.startup_armed:
-            relay.life.settle_start()
+        relay.life.settle_start()
         return True
 
-    def _learn(self, flight, line):
-        """Take what an answer teaches; False if the line is no JSON after all."""
-        relay, note = self._relay, flight.note
+    def _own_answer(self, own, line):
+        """Take an answer to a request of ours; False if it is no JSON."""
         try:
             parts = members(line)
         except ValueError:
             return False
-        good = parts.get("result", b"")[:1] == b"{"
-        if note == "initialize":
-            if good and relay.shelf.entry is not None:
-                outcome = relay.shelf.learn_initialize(parts["result"], replayed=False)
-                relay.log("handshake recorded (%s, %s)" % (relay.shelf.entry.version, outcome), 2)
-                relay.save()
-                relay.life.cold_handshake_done()
-        elif note in LIST_MEMBER:
-            served = note in relay.shelf.served
-            if relay.own.learn(note, parts) == "changed":
-                relay.log("%s differs from the recording" % note, 1)
-                if served:
-                    relay.to_client(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(CHANGED[note]))
-        elif good:
-            self._keep_state(note[0], members(note[1]).get("params", b"{}"))
+        self._relay.own.answered(own, parts)
         return True
 
-    def _keep_state(self, method, params):
+    def _learn(self, flight, parts):
+        """Take what an answer teaches."""
+        relay, note, good = self._relay, flight.note, parts.get("result", b"")[:1] == b"{"
+        if flight.method == "initialize":
+            self._learn_handshake(flight, parts, good)
+            return
+        relay.life.heard = relay.life.heard or good
+        if note in LIST_MEMBER:
+            served = flight.entry is relay.shelf.entry and note in relay.shelf.served
+            if relay.own.learn(flight.entry, note, parts) == "changed":
+                relay.log("%s differs from the recording" % note, 1)
+                if served:
+                    relay.shelf.served.discard(note)
+                    relay.to_client(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(CHANGED[note]))
+        elif note is not None and good:
+            self._keep_state(*note)
+
+    def _learn_handshake(self, flight, parts, good):
+        relay, entry = self._relay, flight.entry
+        if good and entry is not None:
+            outcome = relay.shelf.learn_initialize(entry, parts["result"], replayed=False)
+            relay.log("handshake recorded (%s, %s)" % (entry.version, outcome), 2)
+            relay.save()
+        elif entry is relay.shelf.entry:  # refused: nothing that a later start could replay
+            relay.told.init_params = relay.shelf.entry = None
+        if good:
+            relay.life.cold_handshake_done()
+
+    def _keep_state(self, method, uri, params):
         """A log level or subscription that a later generation must hear (A12.7)."""
         told = self._relay.told
         if method == "logging/setLevel":
             told.level = params
-            return
-        uri = parse_json(params).get("uri")
-        if method == "resources/subscribe":
+        elif method == "resources/subscribe":
             told.subscriptions[uri] = params
         else:
             told.subscriptions.pop(uri, None)
 
-    def _batch(self, env):
-        """An array of answers and more, in a revision that has batches: closed one by one, passed whole."""
-        for item in envelopes_of(env):
-            if item.kind == RESPONSE:
-                self._relay.flights.take(item.id_key)
+    def _batch(self, env, line):
+        """An array of answers and more, in a revision that has batches: closed one by one, passed whole if it can be."""
+        relay, passing = self._relay, []
+        for item, value in zip(envelopes_of(env), env.body):
+            own = relay.own.take(item.id_key) if item.kind == RESPONSE else None
+            if own is not None:
+                self._own_answer(own, canonical(value).encode("ascii"))
+                continue
+            if item.kind == RESPONSE and relay.flights.take(item.id_key) is None:
+                if relay.flights.was_overdue(item.id_key):
+                    continue
             elif item.kind == REQUEST:
-                self._relay.flights.server[item.id_key] = item.id_raw
-        self._relay.life.settle_start()
-        return True
+                relay.flights.server[item.id_key] = item.id_raw
+            passing.append(value)
+        relay.life.heard = True
+        relay.life.settle_start()
+        if len(passing) == len(env.body):
+            return True
+        if passing:
+            relay.to_client(canonical(passing).encode("ascii") + b"\n")
+        return False
 
 
 TIMERS = {"startup": ("life", "startup_expired"), "idle": ("life", "idle"), "settle": ("life", "release_queue"),
           "window": ("life", "window_closed"), "call": ("troubles", "calls_overdue"), "ladder": ("life", "child_event"),
-          "fill": ("life", "fill"), "relist": ("own", "relist"), "fill-limit": ("own", "give_up_fill"),
+          "fill": ("life", "fill"), "relist": ("own", "relist"), "own-limit": ("own", "give_up"),
           "wake-tick": ("wake", "tick"), "wake-limit": ("wake", "overran"), "drain": ("life", "drain_over")}
-GENERATION_TIMERS = ("startup", "idle", "settle", "window", "relist", "fill", "fill-limit", "call")
+GENERATION_TIMERS = ("startup", "idle", "settle", "window", "relist", "fill", "own-limit", "call")
 # Of a line that is no message, what a person may see.
 NOISE_BYTES = 200
 
 
 class Queue:
     """Lines that wait for a server that starts. Bounded: above MAX_QUEUE_BYTES the client is not read."""
-    __slots__ = ("_relay", "_lines", "_bytes")
+    __slots__ = ("_relay", "_lines", "_bytes", "_holding")
 
     def __init__(self, relay):
-        self._relay, self._lines, self._bytes = relay, [], 0
+        self._relay, self._lines, self._bytes, self._holding = relay, [], 0, False
 
     def __bool__(self):
         return bool(self._lines)
 
     def has_handshake(self):
-        return any(env.method == "initialize" for env, _ in self._lines)
+        return any(env.method == "initialize" for env, _, _ in self._lines)
 
     def add(self, env, line):
         self._relay.client_desk.track(env, line, queued=True)
-        self._lines.append((env, line))
-        self._bytes += len(line)
-        if self._bytes > MAX_QUEUE_BYTES:
-            self._relay.out.append(HoldClient(True))
+        self._lines.append((env, line, self._relay.life.batches))
+        self._weigh(len(line))
+
+    def _weigh(self, size):
+        """Count, and hold the client while the queue is full."""
+        self._bytes += size
+        if (self._bytes > MAX_QUEUE_BYTES) != self._holding:
+            self._holding = not self._holding
+            self._relay.out.append(HoldClient(self._holding))
 
     def remove(self, flight):
-        """A queued request was cancelled or timed out: it is never sent."""
-        for index, (env, line) in enumerate(self._lines):
-            if env.kind == REQUEST and env.id_key == flight.key:
-                self._bytes -= len(line)
+        """A queued request, or the batch that it is part of, was cancelled or timed out: it is never sent."""
+        for index, (env, line, batch) in enumerate(self._lines):
+            if (env.kind == BATCH and batch == flight.batch if flight.batch
+                    else env.kind == REQUEST and env.id_key == flight.key):
                 del self._lines[index]
+                self._weigh(-len(line))
                 return
 
     def send(self):
@@ -3202,20 +3304,19 @@ class Queue:
         for flight in self._relay.flights:
             flight.queued = False
         if lines:
-            self._relay.to_server(b"".join([clean_line(line) for _, line in lines]))
+            self._relay.to_server(b"".join([clean_line(line) for _, line, _ in lines]))
 
     def drop(self):
-        if self._bytes > MAX_QUEUE_BYTES:
-            self._relay.out.append(HoldClient(False))
-        self._lines, self._bytes = [], 0
+        self._lines = []
+        self._weigh(-self._bytes)
 
 
 class Troubles:
     """The answers that the relay makes when the server gives none (A10.5)."""
-    __slots__ = ("_relay", "noise_seen", "call_timer")
+    __slots__ = ("_relay", "noise_seen", "_call_timer")
 
     def __init__(self, relay):
-        self._relay, self.noise_seen, self.call_timer = relay, "", False
+        self._relay, self.noise_seen, self._call_timer = relay, "", False
 
     def text(self, what, tail, advice):
         """What failed, whose fault it looks like, what to do next."""
@@ -3228,51 +3329,61 @@ class Troubles:
         return "; ".join(parts + [advice])
 
     def answer_all(self, what, tail):
-        """An error for every open request; those of one batch as one array. The server's own are called off (A11.6)."""
-        relay, batches = self._relay, {}
-        advice = "a call that was sent may have been carried out; the next request starts the server again"
-        error = error_object(-32000, self.text(what, tail, advice))
-        for flight in relay.flights.take_all():
+        """An error for every open request; the server's own are called off."""
+        taken = self._relay.flights.take_all()
+        self._answer([flight for flight in taken if not flight.queued], self.text(
+            what, tail, "a call that was sent may have been carried out; the next request starts the server again"))
+        self._answer([flight for flight in taken if flight.queued], self.text(
+            what, tail, "the request was not sent; the next one starts the server again"))
+        self.call_off()
+
+    def _answer(self, flights, text):
+        """The same error for all of `flights`; those of one batch as one array (A7.15)."""
+        error, batches = error_object(-32000, text), {}
+        for flight in flights:
             if flight.batch:
                 batches.setdefault(flight.batch, []).append(flight.id_raw)
             else:
-                relay.to_client(error_line(flight.id_raw, error))
+                self._relay.to_client(error_line(flight.id_raw, error))
         for id_raws in batches.values():
-            relay.to_client(errors_array(id_raws, error))
-        for id_raw in relay.flights.server.values():
-            relay.to_client(CANCELLED % id_raw)
-        relay.flights.server.clear()
+            self._relay.to_client(errors_array(id_raws, error))
+
+    def call_off(self):
+        """The server's open requests end with it (A11.6)."""
+        for id_raw in self._relay.flights.server.values():
+            self._relay.to_client(CANCELLED % id_raw)
+        self._relay.flights.server.clear()
 
     def refuse(self, env, what, advice):
         """An error for the requests of one line that goes nowhere (A10.13)."""
-        error = error_object(-32000, self.text(what, b"", advice))
-        if env.kind == BATCH:
-            id_raws = [item.id_raw for item in envelopes_of(env) if item.kind == REQUEST]
-            if id_raws:
-                self._relay.to_client(errors_array(id_raws, error))
-        elif env.kind == REQUEST:
-            self._relay.to_client(error_line(env.id_raw, error))
+        items = envelopes_of(env) if env.kind == BATCH else [env]
+        self._answer([Flight(item, 0.0, True, env.kind == BATCH) for item in items if item.kind == REQUEST],
+                     self.text(what, b"", advice))
 
     def watch_calls(self):
-        """Arm the timer of --call-timeout for the oldest open request."""
-        relay, limit_ns = self._relay, self._relay.settings.call_timeout_ns
-        if limit_ns and not self.call_timer and relay.flights:
-            self.call_timer = True
-            relay.out.append(SetTimer("call", min(flight.since_s for flight in relay.flights) + seconds(limit_ns)))
+        """Arm the timer of --call-timeout for the oldest open call; a handshake has the startup deadline."""
+        limit_ns = self._relay.settings.call_timeout_ns
+        since = [flight.since_s for flight in self._relay.flights if not flight.startup] if (
+            limit_ns and not self._call_timer) else None
+        if since:
+            self._call_timer = True
+            self._relay.out.append(SetTimer("call", min(since) + seconds(limit_ns)))
 
     def calls_overdue(self, event):
         """Answer calls that are open too long; the server is told and stays."""
         relay, limit_ns = self._relay, self._relay.settings.call_timeout_ns
-        self.call_timer = False
-        for flight in [flight for flight in relay.flights if flight.since_s + seconds(limit_ns) <= relay.now_s]:
+        self._call_timer = False
+        late = [flight for flight in relay.flights
+                if not flight.startup and flight.since_s + seconds(limit_ns) <= relay.now_s]
+        for flight in late:
             if flight.queued:
                 relay.life.queue.remove(flight)
             else:
                 relay.to_server(CANCELLED % flight.id_raw)
             relay.flights.overdue(flight)
-            what = "%s timed out after %s (--call-timeout)" % (flight.method, format_duration(limit_ns))
-            text = self.text(what, event.tail, "the server goes on and was told to cancel")
-            relay.to_client(error_line(flight.id_raw, error_object(-32000, text)))
+        methods = ", ".join(sorted({flight.method for flight in late}))
+        what = "%s timed out after %s (--call-timeout)" % (methods, format_duration(limit_ns))
+        self._answer(late, self.text(what, event.tail, "the server goes on and was told to cancel"))
         self.watch_calls()
 
 
@@ -3281,30 +3392,31 @@ class Life:
 
     Fields up to `_started_s` belong to one generation and are set anew at its start.
     """
-    __slots__ = ("startup_armed", "sent_initialized", "discarding", "heard", "_asked", "_started_s", "generation",
-                 "batches", "queue", "_relay", "_child", "_quick_exits", "_retry_at_s", "_last_trouble")
+    __slots__ = ("startup_armed", "sent_initialized", "discarding", "heard", "_asked", "_roots_key", "_started_s",
+                 "generation", "batches", "queue", "_relay", "_child", "_backoff")
 
     def __init__(self, relay):
         self._relay, self._child = relay, Child(relay.settings.stop_grace_s)
         self.generation, self.batches, self.queue = 0, 0, Queue(relay)
-        self._quick_exits, self._retry_at_s, self._last_trouble = 0, 0.0, ""
+        self._backoff = Backoff(relay.settings.restart_backoff_s)
         self._new_generation()
 
     def _new_generation(self):
         self.startup_armed = self.sent_initialized = self.discarding = self.heard = False
-        self._asked, self._started_s = [], self._relay.now_s
+        self._asked, self._roots_key, self._started_s = [], None, self._relay.now_s
         self._relay.troubles = Troubles(self._relay)
+        self._relay.shelf.new_start()
 
     # -- start --
 
     def start(self, env, line):
         """Start the server for a line (None: for nobody, the wake predicate). While one stops, the line waits."""
         relay = self._relay
-        if relay.now_s < self._retry_at_s:
+        wait_s = self._backoff.wait_s(relay.now_s)
+        if wait_s > 0:
             if env is not None:
-                relay.troubles.refuse(
-                    env, "%s, as %d starts before" % (self._last_trouble, self._quick_exits),
-                    "the next start is due in %.1f s" % (self._retry_at_s - relay.now_s))
+                relay.troubles.refuse(env, "%s, the last of %d starts that failed" % (
+                    self._backoff.trouble, self._backoff.failures), "the next start is due in %.1f s" % wait_s)
             return
         if env is not None:
             self.queue.add(env, line)
@@ -3316,7 +3428,8 @@ class Life:
         self.generation += 1
         self._new_generation()
         relay.out.append(Spawn())
-        self.arm_startup()
+        self._arm_startup()
+        relay.troubles.watch_calls()
         if relay.settings.idle_stop_s:
             relay.out.append(SetTimer("idle", relay.now_s + relay.settings.idle_stop_s))
         if relay.told.init_params is not None and not handshake_passes:
@@ -3329,7 +3442,12 @@ class Life:
         self.queue.send()
         self.settle_start()
 
-    def arm_startup(self):
+    def new_handshake(self):
+        """The client sends an `initialize` to a running server."""
+        self.sent_initialized = False
+        self._arm_startup()
+
+    def _arm_startup(self):
         if not self.startup_armed:
             self.startup_armed = True
             self._relay.out.append(SetTimer(
@@ -3338,11 +3456,12 @@ class Life:
     def handshake_done(self):
         """A replay was answered: let the server ask what it asks at its start, then let the queue go."""
         relay = self._relay
-        self._quick_exits, self.heard = 0, True
+        self.heard = True
+        self._backoff.succeeded()
         relay.out.append(SetTimer("window", relay.now_s + SETTLE_WAIT_S))
         capabilities = relay.told.capabilities
-        if ("roots/list" in relay.shelf.entry.start_requests and isinstance(capabilities, dict)
-                and "roots" in capabilities):
+        if (relay.shelf.entry is not None and "roots/list" in relay.shelf.entry.start_requests
+                and isinstance(capabilities, dict) and "roots" in capabilities):
             relay.become(SETTLE)
             relay.out.append(SetTimer("settle", relay.now_s + SETTLE_WAIT_S))
         else:
@@ -3351,7 +3470,8 @@ class Life:
     def cold_handshake_done(self):
         """The client's own handshake was answered."""
         relay = self._relay
-        self._quick_exits, self.heard = 0, True
+        self.heard = True
+        self._backoff.succeeded()
         relay.out.append(SetTimer("window", relay.now_s + SETTLE_WAIT_S))
         self._want_fill()
 
@@ -3370,22 +3490,26 @@ class Life:
         if self._relay.settings.fill:
             self._relay.out.append(SetTimer("fill", self._relay.now_s + FILL_IDLE_S))
 
-    def server_asked(self, method):
+    def server_asked(self, method, key):
         """A request of the server; those at its start are part of the recording."""
-        if self._relay.now_s - self._started_s < SETTLE_WAIT_S or self._relay.state in (COLD, REPLAY, SETTLE):
-            if method not in self._asked and method != "ping":
-                self._asked.append(method)
-                known = self._relay.shelf.entry.start_requests if self._relay.shelf.entry else ()
-                if method not in known:
-                    self._relay.shelf.learn_start_requests(sorted(set(known) | {method}))
-                    self._relay.save()
+        if method == "roots/list":
+            self._roots_key = key
+        relay = self._relay
+        early = relay.now_s - self._started_s < SETTLE_WAIT_S or relay.state in (COLD, REPLAY, SETTLE)
+        if early and method not in self._asked and method != "ping":
+            self._asked.append(method)
+            known = relay.shelf.entry.start_requests if relay.shelf.entry else ()
+            if method not in known:
+                relay.shelf.learn_start_requests(sorted(set(known) | {method}))
+                relay.save()
 
     def window_closed(self, event):
         self._relay.shelf.learn_start_requests(sorted(self._asked))
         self._relay.save()
 
-    def roots_answered(self):
-        if self._relay.state == SETTLE and "roots/list" in self._asked and not self._relay.flights.server:
+    def roots_answered(self, key):
+        """The client answered a request of the server; if it was the one for its roots, the queue may go."""
+        if self._relay.state == SETTLE and key is not None and key == self._roots_key:
             self.release_queue()
 
     def settle_start(self):
@@ -3411,7 +3535,7 @@ class Life:
         due_s = relay.active_s + idle_s
         if relay.now_s < due_s:
             relay.out.append(SetTimer("idle", due_s))
-        elif (relay.state == LIVE and not relay.flights and not relay.flights.server and not relay.own
+        elif (relay.state == LIVE and not relay.flights and not relay.flights.server and not self.startup_armed
                 and relay.told.init_params is not None and relay.shelf.initialize() is not None):
             relay.log("idle for %s: stopping the server" % format_duration(int(idle_s * 1e9)), 1)
             self.stop()
@@ -3421,7 +3545,8 @@ class Life:
     def fill(self, event):
         relay = self._relay
         if relay.flights or relay.now_s - relay.active_s < FILL_IDLE_S or relay.state not in (COLD, LIVE):
-            relay.out.append(SetTimer("fill", relay.now_s + FILL_IDLE_S))
+            wait_s = FILL_BUSY_S if relay.flights else FILL_IDLE_S
+            relay.out.append(SetTimer("fill", relay.now_s + wait_s))
         else:
             relay.own.fill()
 
@@ -3435,7 +3560,7 @@ class Life:
         relay = self._relay
         phase = self._phase()
         if not self.heard:
-            self._quick_exit(text)
+            self._backoff.failed(text, relay.now_s)
         relay.log("%s (%s)" % (text, phase), 1)
         relay.troubles.answer_all("%s during the %s" % (text, phase), tail)
         self.queue.drop()
@@ -3444,6 +3569,8 @@ class Life:
 
     def _phase(self):
         relay = self._relay
+        if any(flight.method == "initialize" and not flight.queued for flight in relay.flights):
+            return "handshake"
         if not self.heard:
             return "handshake" if relay.told.init_params is not None else "start"
         return "listing" if self.startup_armed and relay.own.refreshing() else "call"
@@ -3452,6 +3579,7 @@ class Life:
         """Put the child on its ladder, once."""
         relay = self._relay
         relay.out += [ClearTimer(name) for name in GENERATION_TIMERS]
+        relay.troubles = Troubles(relay)
         self.startup_armed = False
         if relay.state == STOPPING:
             return
@@ -3465,16 +3593,18 @@ class Life:
             if type(effect) is Ended:
                 self._ended(effect)
             elif type(effect) is Unreapable:
+                self.queue.drop()
                 relay.troubles.answer_all("the server does not die, even by SIGKILL", b"")
-                relay.out.append(Exit(EXIT_FAILED))
+                relay.leaving = True
+                relay.exit(EXIT_FAILED)
             else:
                 relay.out.append(effect)
 
     def spawn_failed(self, event):
         self.child_event(event)
-        self._last_trouble = "cannot start the server: %s" % event.text
-        self._relay.log(self._last_trouble, 1)
-        self._relay.troubles.answer_all(self._last_trouble, b"")
+        text = "cannot start the server: %s" % event.text
+        self._relay.log(text, 1)
+        self._relay.troubles.answer_all(text, b"")
         self.queue.drop()
         self._end_generation()
 
@@ -3484,21 +3614,15 @@ class Life:
         relay.log(text, 1)
         if not planned:
             if not self.heard:
-                self._quick_exit(text)
+                self._backoff.failed(text, relay.now_s)
             relay.troubles.answer_all("%s during the %s" % (text, self._phase()), ended.tail)
             self.queue.drop()
         elif relay.leaving:
             relay.troubles.answer_all("%s, because the client ended its input (see --drain)" % text, ended.tail)
+            self.queue.drop()
+        else:
+            relay.troubles.call_off()
         self._end_generation()
-
-    def _quick_exit(self, text):
-        """Count a start that came to nothing; from the third one on the next start is put off (A10.13)."""
-        self._quick_exits += 1
-        self._last_trouble = text
-        base_s = self._relay.settings.restart_backoff_s
-        if self._quick_exits >= QUICK_EXITS and base_s:
-            delay_s = min(LONGEST_BACKOFF_S, base_s * 2 ** min(self._quick_exits - QUICK_EXITS, 20))
-            self._retry_at_s = self._relay.now_s + delay_s
 
     def _end_generation(self):
         """The process is reaped: sleep, leave, or serve what came meanwhile."""
@@ -3508,7 +3632,7 @@ class Life:
         self.startup_armed = False
         relay.become(ASLEEP)
         if relay.leaving:
-            relay.out.append(Exit(EXIT_OK))
+            relay.exit(EXIT_OK)
         elif self.queue:
             self._launch(self.queue.has_handshake())
 
@@ -3535,14 +3659,14 @@ RELAY_TABLE = {(state, event): name for event, row in _ROWS.items() for state, n
 class Relay:
     """The engine. handle(event, now_s) -> [effects]; see the theory for the states."""
     __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "wake", "troubles", "life",
-                 "leaving", "active_s", "client_desk", "_server_desk", "_draining")
+                 "leaving", "active_s", "client_desk", "_server_desk", "_draining", "_exited")
 
     def __init__(self, settings, shelf):
         self.settings, self.shelf, self.state, self.now_s, self.out = settings, shelf, ASLEEP, 0.0, []
         self.told, self.flights, self.own, self.wake, self.life = (
             Told(), Flights(), OwnRequests(self), Wake(self), Life(self))
         self.client_desk, self._server_desk = ClientDesk(self), ServerDesk(self)
-        self.leaving, self.active_s, self._draining = False, 0.0, False
+        self.leaving, self.active_s, self._draining, self._exited = False, 0.0, False, False
 
     def begin(self, now_s):
         """The effects of the relay's own start."""
@@ -3657,9 +3781,15 @@ class Relay:
         self.leaving, self._draining = True, False
         self.wake.stop()
         if self.state == ASLEEP:
-            self.out.append(Exit(EXIT_OK))
+            self.exit(EXIT_OK)
         else:
             self.life.stop()
+
+    def exit(self, status):
+        """The last effect, said once."""
+        if not self._exited:
+            self._exited = True
+            self.out.append(Exit(status))
 
     def _server_broke(self, event):
         self.life.fail(event.text, event.tail)
