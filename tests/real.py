@@ -197,6 +197,15 @@ class Raw(harness.Relay):
         self.first_ms = 1000 * (time.monotonic() - self.started)
         return hello
 
+    def end(self):
+        """The end of input; AssertionError that names who lives when the process does not go."""
+        self.close()
+        try:
+            self.wait(ANSWER_S)
+        except AssertionError:
+            alive = ", ".join(words(pid) for pid in harness.marked(self.box.mark))
+            raise AssertionError("%s does not end at EOF; alive: %s" % (words(self.pid), alive)) from None
+
     def quiet(self, seconds=QUIET_S):
         """Takes in what comes until nothing has come for so long."""
         with contextlib.suppress(AssertionError):
@@ -218,8 +227,7 @@ def raw(scratch, name, argv, capabilities=None, roots=(), settle=False):
         after = below(box.mark)
         if settle:
             client.quiet()
-        client.close()
-        client.wait(ANSWER_S)
+        client.end()
         return Session(answers, before, after, left_after(box.mark, after, GONE_S), client)
 
 

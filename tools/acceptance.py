@@ -93,8 +93,7 @@ def with_raw(scratch, name):
             client = real.Raw(scratch, box, command, env)
             client.open({})
             times[what].append(client.first_ms)
-            client.close()
-            client.wait(real.ANSWER_S)
+            client.end()
     yield "info", "start until initialize is answered", "direct %.0f ms, warm %.0f ms" % (
         statistics.median(times["direct"]), statistics.median(times["warm"]))
 
