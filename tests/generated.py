@@ -95,7 +95,16 @@ def spell_number(rng, value):
 
 def exact(text):
     """The value that `json` reads, with every number exact and no two types equal."""
-    return _tagged(json.loads(text, parse_int=Decimal, parse_float=Decimal, strict=False))
+    return _tagged(oracle(text, parse_int=Decimal, parse_float=Decimal))
+
+
+def oracle(text, **more):
+    """What `json` reads, without the constants (NaN, Infinity) that it takes beyond the standard."""
+    return json.loads(text, parse_constant=_refuse, **more)
+
+
+def _refuse(text):
+    raise ValueError(text)
 
 
 def _tagged(value):

@@ -341,10 +341,10 @@ def test_a5_7_a_cold_start_does_not_undo_the_lists_of_another_one():
     def cold():
         shelf = Shelf(recording_of(), [])
         assert shelf.select({"protocolVersion": "2025-06-18", "capabilities": {}})
-        assert shelf.learn_initialize(RESULT, replayed=False) == "new"
+        assert shelf.learn_initialize(shelf.entry, RESULT, replayed=False) == "new"
         return shelf
     one, two = cold(), cold()
-    assert one.learn_list("tools/list", False, TOOLS) == "new"
+    assert one.learn_list(one.entry, "tools/list", False, TOOLS) == "new"
     disk = merged_recording(None, one.recording, one.take_dirty())
     disk = merged_recording(disk, two.recording, two.take_dirty())
     (found,) = read_recording(disk).values()
@@ -353,7 +353,7 @@ def test_a5_7_a_cold_start_does_not_undo_the_lists_of_another_one():
 
 def test_a6_1_a_different_live_handshake_empties_the_lists_on_disk_too():
     shelf, disk = stocked()
-    assert shelf.learn_initialize(b'{"serverInfo":{"version":"2"}}', replayed=False) == "changed"
+    assert shelf.learn_initialize(shelf.entry, b'{"serverInfo":{"version":"2"}}', replayed=False) == "changed"
     disk = merged_recording(disk, shelf.recording, shelf.take_dirty())
     (found,) = read_recording(disk).values()
     assert found.lists == {} and found.initialize == b'{"serverInfo":{"version":"2"}}'
@@ -419,21 +419,21 @@ def test_a_damaged_handshake_has_no_capabilities():
 def test_a6_1_verdicts_about_a_handshake():
     shelf, disk = stocked()
     respelled = RESULT.replace(b'"name":"s"', b'"name" : "\\u0073"')
-    assert shelf.learn_initialize(respelled, replayed=False) == "same" and not shelf.has_news()
+    assert shelf.learn_initialize(shelf.entry, respelled, replayed=False) == "same" and not shelf.has_news()
     assert shelf.listing("tools/list") == (False, TOOLS)
     changed = RESULT.replace(b'"1.0"', b'"1.1"')
-    assert shelf.learn_initialize(changed, replayed=True) == "changed"
+    assert shelf.learn_initialize(shelf.entry, changed, replayed=True) == "changed"
     assert shelf.listing("tools/list") == (False, TOOLS), "A6.2: a replayed one keeps the lists"
     again, disk = saved(shelf, disk)
     assert again.initialize() == changed and again.listing("tools/list") == (False, TOOLS)
-    assert again.learn_initialize(RESULT, replayed=False) == "changed" and again.listing("tools/list") is None
+    assert again.learn_initialize(again.entry, RESULT, replayed=False) == "changed" and again.listing("tools/list") is None
 
 
 def test_a6_1_a_first_handshake_is_new():
     shelf = Shelf(recording_of(), [])
     assert shelf.select(PARAMS) and shelf.initialize() is None
     shelf.now_ms = 1764513600123
-    assert shelf.learn_initialize(RESULT, replayed=False) == "new" and shelf.initialize() == RESULT
+    assert shelf.learn_initialize(shelf.entry, RESULT, replayed=False) == "new" and shelf.initialize() == RESULT
     again, _ = saved(shelf, None)
     assert again.initialize() == RESULT and again.entry.recorded_at_ms == 1764513600123
     assert again.capabilities()["logging"] == {}
@@ -441,13 +441,13 @@ def test_a6_1_a_first_handshake_is_new():
 
 def test_a6_3_verdicts_about_a_list():
     shelf, disk = stocked()
-    assert shelf.learn_list("tools/list", False, b'{"tools": [{"x":1,"name":"a"}]}') == "same" and not shelf.has_news()
-    assert shelf.learn_list("prompts/list", False, b'{"prompts":[]}') == "new"
-    assert shelf.learn_list("tools/list", False, b'{"tools":[{"name":"b"}]}') == "changed"
-    assert shelf.learn_list("resources/list", False, None) == "same", "nothing was there to delete"
+    assert shelf.learn_list(shelf.entry, "tools/list", False, b'{"tools": [{"x":1,"name":"a"}]}') == "same" and not shelf.has_news()
+    assert shelf.learn_list(shelf.entry, "prompts/list", False, b'{"prompts":[]}') == "new"
+    assert shelf.learn_list(shelf.entry, "tools/list", False, b'{"tools":[{"name":"b"}]}') == "changed"
+    assert shelf.learn_list(shelf.entry, "resources/list", False, None) == "same", "nothing was there to delete"
     again, disk = saved(shelf, disk)
     assert again.listing("tools/list") == (False, b'{"tools":[{"name":"b"}]}') and again.listing("prompts/list") == (False, b'{"prompts":[]}')
-    assert again.learn_list("tools/list", False, None) == "changed"
+    assert again.learn_list(again.entry, "tools/list", False, None) == "changed"
     again, disk = saved(again, disk)
     assert again.listing("tools/list") is None and again.listing("prompts/list") is not None
 
@@ -455,21 +455,21 @@ def test_a6_3_verdicts_about_a_list():
 def test_a6_3_a_list_that_the_server_does_not_have():
     shelf, disk = stocked()
     error = b'{"code":-32601,"message":"no"}'
-    assert shelf.learn_list("prompts/list", True, error) == "new" and shelf.listing("prompts/list") == (True, error)
-    assert shelf.learn_list("prompts/list", True, error) == "same"
+    assert shelf.learn_list(shelf.entry, "prompts/list", True, error) == "new" and shelf.listing("prompts/list") == (True, error)
+    assert shelf.learn_list(shelf.entry, "prompts/list", True, error) == "same"
     again, disk = saved(shelf, disk)
     assert again.listing("prompts/list") == (True, error)
-    assert again.learn_list("prompts/list", False, b'{"prompts":[]}') == "changed", "replaced by the first success"
-    assert again.learn_list("tools/list", True, error) == "changed", "A9.3: an error is no empty list"
+    assert again.learn_list(again.entry, "prompts/list", False, b'{"prompts":[]}') == "changed", "replaced by the first success"
+    assert again.learn_list(again.entry, "tools/list", True, error) == "changed", "A9.3: an error is no empty list"
 
 
 def test_a9_2_an_empty_list_needs_a_second_start():
     shelf, disk = stocked()
-    assert shelf.learn_list("tools/list", False, EMPTY) == "doubted"
+    assert shelf.learn_list(shelf.entry, "tools/list", False, EMPTY) == "doubted"
     assert shelf.listing("tools/list") == (False, TOOLS)
     again, disk = saved(shelf, disk)
     assert again.listing("tools/list") == (False, TOOLS), "the doubt is kept for the next start"
-    assert again.learn_list("tools/list", False, EMPTY) == "changed"
+    assert again.learn_list(again.entry, "tools/list", False, EMPTY) == "changed"
     third, disk = saved(again, disk)
     assert third.listing("tools/list") == (False, EMPTY)
 
@@ -477,40 +477,40 @@ def test_a9_2_an_empty_list_needs_a_second_start():
 def test_a9_2_a_full_list_ends_the_doubt():
     for full, verdict in ((TOOLS, "same"), (b'{"tools":[{"name":"b"}]}', "changed")):
         shelf, disk = stocked()
-        assert shelf.learn_list("tools/list", False, EMPTY) == "doubted"
+        assert shelf.learn_list(shelf.entry, "tools/list", False, EMPTY) == "doubted"
         again, disk = saved(shelf, disk)
-        assert again.learn_list("tools/list", False, full) == verdict
+        assert again.learn_list(again.entry, "tools/list", False, full) == verdict
         third, disk = saved(again, disk)
-        assert third.learn_list("tools/list", False, EMPTY) == "doubted", "it begins anew"
+        assert third.learn_list(third.entry, "tools/list", False, EMPTY) == "doubted", "it begins anew"
 
 
 def test_a9_2_no_doubt_where_nothing_full_was_recorded():
     shelf, _ = stocked(tools_list=(False, EMPTY))
-    assert shelf.learn_list("tools/list", False, b'{"tools":[],"more":1}') == "changed"
-    assert shelf.learn_list("prompts/list", False, b'{"prompts":[]}') == "new"
+    assert shelf.learn_list(shelf.entry, "tools/list", False, b'{"tools":[],"more":1}') == "changed"
+    assert shelf.learn_list(shelf.entry, "prompts/list", False, b'{"prompts":[]}') == "new"
     shelf, _ = stocked(tools_list=(True, b'{"code":-32601}'))
-    assert shelf.learn_list("tools/list", False, EMPTY) == "changed"
+    assert shelf.learn_list(shelf.entry, "tools/list", False, EMPTY) == "changed"
 
 
 def test_a9_2_a_doubt_about_one_list_is_none_about_another():
     shelf, disk = stocked(tools_list=(False, TOOLS), prompts_list=(False, b'{"prompts":[1]}'))
-    assert shelf.learn_list("tools/list", False, EMPTY) == "doubted"
+    assert shelf.learn_list(shelf.entry, "tools/list", False, EMPTY) == "doubted"
     again, _ = saved(shelf, disk)
-    assert again.learn_list("prompts/list", False, b'{"prompts":[]}') == "doubted"
-    assert again.learn_list("tools/list", False, EMPTY) == "changed"
+    assert again.learn_list(again.entry, "prompts/list", False, b'{"prompts":[]}') == "doubted"
+    assert again.learn_list(again.entry, "tools/list", False, EMPTY) == "changed"
 
 
 def test_a5_8_what_is_too_big_is_not_stored():
     big = b'{"tools":["%s"]}' % (b"x" * (8 * 1024 * 1024))
     shelf, disk = stocked()
-    assert shelf.learn_list("prompts/list", False, big) == "too big" and shelf.listing("prompts/list") is None
-    assert shelf.learn_list("tools/list", False, big) in ("changed", "too big")
+    assert shelf.learn_list(shelf.entry, "prompts/list", False, big) == "too big" and shelf.listing("prompts/list") is None
+    assert shelf.learn_list(shelf.entry, "tools/list", False, big) in ("changed", "too big")
     assert shelf.listing("tools/list") is None, "the old one is wrong now"
-    assert shelf.learn_initialize(big, replayed=True) == "too big" and shelf.initialize() != big
+    assert shelf.learn_initialize(shelf.entry, big, replayed=True) == "too big" and shelf.initialize() != big
     again, disk = saved(shelf, disk)
     assert again.listing("tools/list") is None and len(disk) < 10000
     at_limit = b'{"t":"%s"}' % (b"x" * (8 * 1024 * 1024 - 8))
-    assert len(at_limit) == 8 * 1024 * 1024 and shelf.learn_list("resources/list", False, at_limit) == "new"
+    assert len(at_limit) == 8 * 1024 * 1024 and shelf.learn_list(shelf.entry, "resources/list", False, at_limit) == "new"
 
 
 def test_design_4_3_start_requests_are_learnt():
@@ -536,7 +536,7 @@ def client(name="c", version="1", capabilities=None):
 def test_a5_9_scope_words_tell_clients_apart(scope, others):
     shelf = Shelf(recording_of(), scope)
     assert shelf.select(client())
-    shelf.learn_initialize(RESULT, replayed=False)
+    shelf.learn_initialize(shelf.entry, RESULT, replayed=False)
     for change, params in (("name", client(name="d")), ("version", client(version="2"))):
         assert shelf.select(params)
         assert (shelf.initialize() is None) == (change in others.split()), change
@@ -548,7 +548,7 @@ def test_a5_9_scope_values_of_directory_and_environment():
     recording = recording_of()
     shelf = Shelf(recording, [("cwd", "/a"), ("env:X", "digest")])
     shelf.select(client())
-    shelf.learn_initialize(RESULT, replayed=False)
+    shelf.learn_initialize(shelf.entry, RESULT, replayed=False)
     for scope, known in (([("cwd", "/a"), ("env:X", "digest")], True), ([("cwd", "/b"), ("env:X", "digest")], False),
                          ([("cwd", "/a"), ("env:X", "unset")], False), ([("cwd", "/a")], False), ([], False)):
         other = Shelf(recording, scope)
@@ -560,7 +560,7 @@ def test_a5_9_scope_values_of_directory_and_environment():
 def test_a5_9_an_odd_client_info_is_no_error(info):
     shelf = Shelf(recording_of(), [("client", ""), ("client-version", "")])
     assert shelf.select({"protocolVersion": "v", "capabilities": {}, "clientInfo": info})
-    shelf.learn_initialize(RESULT, replayed=False)
+    shelf.learn_initialize(shelf.entry, RESULT, replayed=False)
     assert shelf.initialize() == RESULT
 
 
@@ -569,7 +569,7 @@ def test_sides_of_one_recording_stand_beside_each_other():
     shelf = Shelf(recording_of(), [])
     for capabilities, tag in (({}, b"1"), ({"roots": {}}, b"2")):
         assert shelf.select(client(capabilities=capabilities))
-        assert shelf.learn_initialize(b'{"n":%s}' % tag, replayed=False) == "new"
+        assert shelf.learn_initialize(shelf.entry, b'{"n":%s}' % tag, replayed=False) == "new"
     again = Shelf(recording_of(), [])
     again.recording.entries = read_recording(merged_recording(None, shelf.recording, shelf.take_dirty()))
     for capabilities, tag in (({"roots": {}}, b"2"), ({}, b"1")):
