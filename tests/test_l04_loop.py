@@ -553,6 +553,7 @@ def test_a_deadline_that_is_met_leaves_nothing_behind(loop):
         with pytest.raises(KeyError):
             await tasks.deadline(30, broken(), TimeoutError())
     tasks.run(main())
+    one_turn(loop)
     assert not loop.has_timers()
 
 
