@@ -429,7 +429,7 @@ def test_a11_3_a_cancelled_request_does_not_hold_off_the_idle_stop():
 
 def test_a10_1_a_cancelled_request_does_not_hold_the_startup_deadline():
     book = Playbook(engine()).then(request(1, "tools/list"), Spawned(1))
-    (book >> cancel(1) << to_server(cancel(1)) << ClearTimer("startup") >> advance(61.0) << None)
+    (book >> cancel(1) << ClearTimer("startup") << to_server(cancel(1)) >> advance(61.0) << None).check()
 
 
 def test_a11_5_a_request_that_the_server_called_off_does_not_hold_off_the_idle_stop():
@@ -488,7 +488,7 @@ def test_a7_16_equal_values_are_equal_ids(sent, back):
 def test_a7_17_an_id_in_use_twice_gets_both_answers():
     book = cold().then(request(1, "x") + request("1", "x") + request(1, "y"))
     (book >> says(result(1, 1)) << to_client(result(1, 1)) >> says(result(1, 2)) << to_client(result(1, 2))).check()
-    assert len(book.relay.flights) == 1
+    assert [flight.id_raw for flight in book.relay.flights] == [b'"1"']
 
 
 def test_a7_15_a_batch_fails_as_one_array():
@@ -545,8 +545,8 @@ def test_a10_2_a_hanging_listing_fails_the_call_that_it_let_through():
 
 
 def test_a10_2_refresh_fatal_off():
-    (replaying(refresh_fatal=False) >> replayed() << to_server(INITIALIZED) << own_list() << Timer("window", 2)
-     << to_server(CALL) << ClearTimer("startup")).then(advance(100.0)).check()
+    (replaying(refresh_fatal=False) >> replayed() << to_server(INITIALIZED) << own_list() << Timer("own-limit", 60)
+     << Timer("window", 2) << to_server(CALL) << ClearTimer("startup")).then(advance(100.0)).check()
 
 
 def test_a10_2_refresh_fatal_off_a_hanging_listing_does_not_swallow_changes_for_ever():
@@ -749,7 +749,7 @@ def test_a7_11_a_new_handshake_with_a_running_server_has_its_own_initialized():
 # ------------------------------------------------------------------------------ calls, queue limits
 
 def test_a1_10_call_timeout():
-    (woken(call_timeout_ns=10 ** 9) >> CALL << Timer("call", 1) << to_server(CALL)
+    (woken(call_timeout_ns=10 ** 9) >> CALL << to_server(CALL)  # the timer of an earlier call still runs
      >> advance(1.0) << to_server(cancel(7)) << Failure(7, "tools/call timed out after 1s")
      >> says(result(7)) << None).check()
 
@@ -928,7 +928,7 @@ def test_c6_a_request_does_not_wait_for_the_wake_command():
 
 
 def test_c7_leaving_kills_it_and_its_end_means_nothing_any_more():
-    (waking() >> EOF << KillWake() << Exit(0)).check()
+    (waking() >> EOF << KillWake() << ClearTimer("wake-tick") << ClearTimer("wake-limit") << Exit(0)).check()
     book = waking().then(EOF) >> WakeEnded("exit status 0")
     assert not [effect for effect, _ in book.open if type(effect) is not ClearTimer]
 
