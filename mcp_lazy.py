@@ -1,4 +1,4 @@
-#!/usr/bin/env -S python3 -I -S -c "import sys;exec(open(sys.argv[1]).read(1900))"
+#!/usr/bin/env -S python3 -I -S -c "import sys;exec(open(sys.argv[1]).read(2000))"
 # The lines down to the ruler run twice: as the text that line 1 hands to exec (no __file__), and in the module (idle).
 import sys
 if "__file__" not in globals():
@@ -31,8 +31,12 @@ if "__file__" not in globals():
     loader = loaders.SourceFileLoader("mcp_lazy", path)
     try:
         code = loader.get_code("mcp_lazy")
-    except Exception:  # a damaged cache file costs time, it is never an error
+    except Exception:  # damaged bytecode costs time once, it is never an error
         code = loader.source_to_code(loader.get_data(path), path)
+        try:
+            posix.unlink(loaders.cache_from_source(path))
+        except OSError:
+            pass
     sys.pycache_prefix = None
     sys.argv[:2] = [path]
     sys.modules["mcp_lazy"] = module = type(sys)("mcp_lazy")
@@ -322,7 +326,7 @@ def format_log_line(style, pid, stamp, text):
 # Uses:   L0
 # Used by: L6 L7 L8 L9 L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
-#         envelopes_of, all_notifications, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
+#         envelopes_of, all_notifications, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
 # Tests:  tests/test_l02_bytes.py
 # ----------------------------------------------------------------------------
@@ -854,6 +858,22 @@ def all_notifications(block):
             and b"\\u00" not in block)
 
 
+def cancelled_key(env, line):
+    """The id key that a `notifications/cancelled` names, or None."""
+    params = env.params(line)
+    ident = params.get("requestId") if isinstance(params, dict) else None
+    return None if ident is None else id_key_of(ident, spell_id(ident))
+
+
+def kind_of_noise(text):
+    """What a line that is no message looks like, for the error of a handshake that fails after it (A10.14)."""
+    if text.lower().startswith(b"content-length"):
+        return "it frames its messages with Content-Length headers"
+    if text in (b"{", b"}", b"[", b"]") or text[:1] == b'"':
+        return "it prints JSON over several lines"
+    return "it prints JSON that is no JSON-RPC 2.0 message" if text[:1] == b"{" else "it prints text"
+
+
 # -- open requests ---------------------------------------------------------------
 
 # Late answers that are waited for after --call-timeout; beyond it they would pass.
@@ -1012,10 +1032,10 @@ STDERR_WRITE_BYTES = 4096
 NULL_DEVICE = "/dev/null"
 # The words of the guard: a list of groups kept by `+` and `-` lines, ended at end of input. `sleep 0.5` is not POSIX,
 # but understood by every sh system this runs on; where it is not, KILL follows TERM at once.
-GUARD_SCRIPT = """trap '' TERM INT HUP; g=' '; s=
+GUARD_SCRIPT = r"""trap '' TERM INT HUP; g=' '; s=
 while read -r w; do p=${w#?}
 case $w in '?'*) s=$p ;; +*) s=; g="$g$p " ;; -*) case $g in *" $p "*) g="${g%% $p *} ${g#* $p }" ;; esac ;; esac; done
-[ "$s" ] && g="$g$(ls -l /proc/[0-9]*/fd/0 2>/dev/null | sed -n "s|.* /proc/\\([0-9]*\\)/fd/0 -> pipe:.$s.\$|\\1|p") "
+[ "$s" ] && g="$g$(ls -l /proc/[0-9]*/fd/0 2>/dev/null | sed -n "s|.* /proc/\([0-9]*\)/fd/0 -> pipe:.$s.\$|\1|p") "
 [ "$g" = ' ' ] && exit
 for p in $g; do kill -TERM -$p; done; sleep 0.5; for p in $g; do kill -KILL -$p; done
 """
@@ -2229,8 +2249,8 @@ class Child:
 # File form: one JSON object in which every recorded result stands alone on a
 # line of its own (a result came as one line, so it holds no LF). Odd lines are
 # the skeleton, even lines results; a start parses the skeleton (a few hundred
-# bytes) and only the results that it serves. A file of another layout is read
-# whole, slower. Whatever does not parse counts as never recorded.
+# bytes) and only the results that it serves. A file of another layout, and
+# whatever does not parse, counts as never recorded.
 #
 # Writers share the file: under its lock each one reads it again and lays only
 # what it has learnt itself (`dirty`: entry and member) over what is there.
@@ -2580,7 +2600,7 @@ class Shelf:
 
     def _emptied(self, entry, method, before, after):
         """True for an empty list behind a full one, until another start says so too: servers fill lists late (A9.2)."""
-        if _item_count(method, after) != 0 or not _item_count(method, before):
+        if item_count(method, after) != 0 or not item_count(method, before):
             return False
         if method in entry.doubts and method not in self._doubted_now:
             return False
@@ -2606,7 +2626,7 @@ class Shelf:
         self._dirty.add((entry.key(), member))
 
 
-def _item_count(method, raw):
+def item_count(method, raw):
     try:
         return len(parse_json(raw)[LIST_MEMBER[method]])
     except (ValueError, KeyError, TypeError):
@@ -2655,7 +2675,8 @@ def version_of(initialize):
 # Uses:   L0 L1 L2 L5 L6
 # Used by: L8 L15
 # Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, WakeEnded, Write,
-#         Save, RunWake, KillWake, HoldClient, Exit, Told, OwnRequests, Wake, Queue, Troubles, Life, ClientDesk, ServerDesk, Relay, RELAY_TABLE
+#         Served, Noise, Release, Save, RunWake, KillWake, HoldClient, Exit, Told, OwnRequests, Wake, Queue, Troubles, Life,
+#         ClientDesk, ServerDesk, Relay, RELAY_TABLE
 # Never:  reads a clock, touches a descriptor, parses more of a line than it must
 # Tests:  tests/test_l07_relay.py
 # ----------------------------------------------------------------------------
@@ -2903,10 +2924,10 @@ class OwnRequests:
 
     def _refreshed(self, entry, method, parts):
         relay = self._relay
-        if self.learn(entry, method, parts) == "changed":
-            relay.log("%s differs from the recording" % method, 1)
-            if entry is relay.shelf.entry and (method in relay.shelf.served or relay.shelf.declares_changes(method)):
-                self._announce.add(CHANGED[method])
+        shelf = relay.shelf
+        if self.learn(entry, method, parts) == "changed" and entry is shelf.entry and (
+                method in shelf.served or shelf.declares_changes(method)):
+            self._announce.add(CHANGED[method])
         self._refresh_over()
 
     def _refresh_over(self):
@@ -2930,7 +2951,7 @@ class OwnRequests:
         relay, shelf = self._relay, self._relay.shelf
         if entry is None or entry.initialize is None:
             return None
-        result = parts.get("result", b"")
+        result, before = parts.get("result", b""), entry.lists.get(method)
         if result[:1] == b"{":
             try:
                 found = members(result)
@@ -2944,7 +2965,10 @@ class OwnRequests:
             outcome = shelf.learn_list(entry, method, True, parts["error"])
         else:
             return None
-        if outcome == "too big":
+        if outcome == "changed":
+            counts = [item_count(method, stored[1]) for stored in (before, entry.lists.get(method, (False, b"")))]
+            relay.log("%s differs from the recording: %s -> %s items" % (method, *counts), 1)
+        elif outcome == "too big":
             relay.log("%s is over %d bytes: not recorded" % (method, MAX_RESULT_BYTES), 1)
         relay.save()
         return outcome
@@ -3168,13 +3192,6 @@ class ClientDesk:
         return flight
 
 
-def cancelled_key(env, line):
-    """The id key that a `notifications/cancelled` names, or None."""
-    params = env.params(line)
-    ident = params.get("requestId") if isinstance(params, dict) else None
-    return None if ident is None else id_key_of(ident, spell_id(ident))
-
-
 class ServerDesk:
     """Judges the server's lines. A judge returns True if the line passes to the client as it is."""
     __slots__ = ("_relay",)
@@ -3246,11 +3263,9 @@ class ServerDesk:
         relay.life.heard = relay.life.heard or good
         if note in LIST_MEMBER:
             served = flight.entry is relay.shelf.entry and note in relay.shelf.served
-            if relay.own.learn(flight.entry, note, parts) == "changed":
-                relay.log("%s differs from the recording" % note, 1)
-                if served:
-                    relay.shelf.served.discard(note)
-                    relay.to_client(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(CHANGED[note]))
+            if relay.own.learn(flight.entry, note, parts) == "changed" and served:
+                relay.shelf.served.discard(note)
+                relay.to_client(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(CHANGED[note]))
         elif note is not None and good:
             self._keep_state(*note)
 
@@ -3589,9 +3604,9 @@ class Life:
 
     def fill(self, event):
         relay = self._relay
-        if relay.flights or relay.now_s - relay.active_s < FILL_IDLE_S or relay.state not in (COLD, LIVE):
-            due_s = relay.now_s + FILL_BUSY_S if relay.flights else relay.active_s + FILL_IDLE_S
-            relay.out.append(SetTimer("fill", due_s))
+        due_s = relay.now_s + FILL_BUSY_S if relay.flights else relay.active_s + FILL_IDLE_S
+        if relay.now_s < due_s or relay.state not in (COLD, LIVE):
+            relay.out.append(SetTimer("fill", max(due_s, relay.now_s + FILL_IDLE_S)))
         else:
             relay.own.fill()
 
@@ -3757,7 +3772,7 @@ class Relay:
 
     def noise(self, line):
         """A line of the server that is no message: told, never passed on (A10.14)."""
-        self.troubles.noise_seen = self.troubles.noise_seen or _kind_of_noise(bytes(line[:200]).strip())
+        self.troubles.noise_seen = self.troubles.noise_seen or kind_of_noise(bytes(line[:200]).strip())
         self.log("non-JSON stdout line (%d bytes) of %s" % (len(line.strip()), self.settings.server_name), 1)
         self.out.append(Noise(bytes(line[:NOISE_BYTES])))
 
@@ -3851,15 +3866,6 @@ class Relay:
 
     def _wake_ended(self, event):
         self.wake.ended(event.text)
-
-
-def _kind_of_noise(text):
-    """What a line that is no message looks like, for the error of a handshake that fails after it (A10.14)."""
-    if text.lower().startswith(b"content-length"):
-        return "it frames its messages with Content-Length headers"
-    if text in (b"{", b"}", b"[", b"]") or text[:1] == b'"':
-        return "it prints JSON over several lines"
-    return "it prints JSON that is no JSON-RPC 2.0 message" if text[:1] == b"{" else "it prints text"
 
 # ============================================================================
 # L8 RUN - binds the engine to loop, processes and files           [I/O, hot]
@@ -4397,15 +4403,20 @@ class Session:
 
     PeerError for an error answer or a dead process.
     """
-    __slots__ = ("pid", "heard", "_loop", "_processes", "_out", "_stdout_fd", "_splitter", "_waiting", "_count")
+    __slots__ = ("pid", "heard", "_loop", "_processes", "_out", "_stdout_fd", "_splitter", "_waiting", "_count", "_ended")
 
     def __init__(self, loop, processes, argv, environment=None):
         self._loop, self._processes, self._waiting, self._count, self.heard = loop, processes, {}, 0, []
+        self._ended = False
         their_in, our_out = make_pipe()
         our_in, their_out = make_pipe()
         null = open_null()
         try:
             self.pid = processes.spawn(argv, [their_in, their_out, null], environment)
+        except SpawnError:
+            for fd in (our_in, our_out):
+                close_quietly(fd)
+            raise
         finally:
             for fd in (their_in, their_out, null):
                 close_quietly(fd)
@@ -4421,6 +4432,8 @@ class Session:
         """A Future of the result."""
         self._count += 1
         future = self._waiting[self._count] = Future()
+        if self._ended:
+            future.fail(PeerError("the process has ended"))
         self._write(b'{"jsonrpc":"2.0","id":%d,"method":%s,"params":%s}\n' % (
             self._count, json_string(method), params_raw))
         return future
@@ -4440,17 +4453,21 @@ class Session:
             return
         if not raw:
             self._loop.watch(self._stdout_fd)
+            self._ended = True
             for future in self._waiting.values():
                 future.fail(PeerError("the process ended without an answer"))
             return
         for block in self._splitter.feed(raw):
-            for line in block.splitlines():
+            for line in block.split(b"\n")[:-1]:
                 self._take(line)
 
     def _take(self, line):
         env = read_envelope(line)
         if env.kind == RESPONSE and env.id_key in self._waiting:
-            parts = members(line)
+            try:
+                parts = members(line)
+            except ValueError:  # no JSON after all
+                return
             future = self._waiting.pop(env.id_key)
             if "result" in parts:
                 future.set(parts["result"])
@@ -4462,11 +4479,16 @@ class Session:
             self.heard.append(env.method)
 
     def close_input(self):
-        self._loop.watch(self._out.fd)
-        close_quietly(self._out.fd)
+        """End of input for the process; once."""
+        if self._out.fd is not None:
+            self._out.drop()
+            self._loop.watch(self._out.fd)
+            close_quietly(self._out.fd)
+            self._out.fd, self._out.broken = None, True
 
     def close(self):
         """Give the descriptors back; the process must be gone or is killed now."""
+        self.close_input()
         self._processes.kill_group(self.pid, 9)
         self._loop.watch(self._stdout_fd)
         close_quietly(self._stdout_fd)
@@ -4909,6 +4931,7 @@ class Demo:
     def __init__(self, folder):
         self.loop, self.processes, self.rows, self.start_s = Loop(), Processes(), [], monotonic_s()
         self.tasks = Tasks(self.loop)
+        self.environment = {name: value for name, value in own_environment().items() if name[:9] != b"MCP_LAZY_"}
         self.command = own_command() + [
             "--cache-dir", folder, "--idle-stop", "%dms" % (DEMO_IDLE_S * 1000), "--"] + own_command() + [
             "demo", "--server", "--delay", str(DEMO_START_S)]
@@ -4930,7 +4953,7 @@ class Demo:
     async def open(self, phase):
         """A session up to its listing, as every client begins."""
         start_s = monotonic_s()
-        session = Session(self.loop, self.processes, self.command)
+        session = Session(self.loop, self.processes, self.command, self.environment)
         await session.request("initialize", b'{"protocolVersion":"2025-06-18","capabilities":{},'
                                             b'"clientInfo":{"name":"demo","version":"1"}}')
         self.note(phase, "start to handshake answered", monotonic_s() - start_s, session)
@@ -4979,8 +5002,13 @@ def demo_command(words):
     if words not in ([], ["--json"]):
         raise UsageError("demo takes --json, or --server [--delay SECONDS]")
     folder = make_temporary_dir("mcp-lazy-demo-")
-    demo = Demo(folder)
-    SignalPipe()
+    demo, signals = Demo(folder), SignalPipe()
+
+    def stop():
+        if signals.read() & set(STOP_SIGNALS):
+            raise LazyError("stopped")
+
+    demo.loop.watch(signals.fd, stop)
     try:
         demo.tasks.run(demo.tasks.deadline(DEMO_LIMIT_S, demo.run(), LazyError("the demo took too long")))
     finally:

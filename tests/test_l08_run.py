@@ -234,7 +234,7 @@ def test_a5_5_a_store_writes_a_private_file_in_a_private_folder(tmp_path):
     assert set(read_recording((tmp_path / "a" / "b" / "x.json").read_bytes())) == {key}
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "a" / "b" / "x.json").stat().st_mode) == 0o600
-    assert sorted(os.listdir(tmp_path / "a" / "b")) == ["x.json", "x.json.lock"]
+    assert sorted(os.listdir(tmp_path / "a" / "b")) == ["x.json", "x.lock"]
     before = (tmp_path / "a" / "b" / "x.json").stat().st_ino
     assert store.save(set(), 11.0) is True
     assert (tmp_path / "a" / "b" / "x.json").stat().st_ino == before, "nothing new, nothing written"
@@ -243,7 +243,7 @@ def test_a5_5_a_store_writes_a_private_file_in_a_private_folder(tmp_path):
 def test_a5_7_a_store_collects_what_is_dirty_until_it_has_the_lock(tmp_path):
     store, key, lines = a_store(tmp_path / "x.json")
     os.chmod(tmp_path, 0o700)
-    fd = os.open(str(tmp_path / "x.json.lock"), os.O_RDWR | os.O_CREAT)
+    fd = os.open(str(tmp_path / "x.lock"), os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_EX)
     assert store.save({(key, "initialize")}, 10.0) is False
     store.recording.entries[key].lists["tools/list"] = (False, b'{"tools":[]}')
