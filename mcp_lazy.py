@@ -3158,6 +3158,7 @@ class ClientDesk:
         relay, method = self._relay, env.method
         if method == "initialize":
             if relay.state in (COLD, LIVE):
+                relay.log("handshake passed to the running server", 1)
                 self.remember(line)
                 relay.life.new_handshake()
             flight.entry = relay.shelf.entry
