@@ -1612,8 +1612,11 @@ def read_private_file(path, limit):
 
 
 def replace_file(path, raw):
-    """Put `raw` in place of a file by a private temporary beside it and one rename. OSError if not."""
-    temporary = "%s/.tmp-%d-%s" % (path.rpartition("/")[0] or ".", posix.getpid(), path.rpartition("/")[2])
+    """Put `raw` in place of a file by a private temporary beside it and one rename. OSError if not.
+
+    The caller holds the file's lock, so what another writer left when it was killed is ours to remove.
+    """
+    temporary = "%s/.tmp-%s" % (path.rpartition("/")[0] or ".", path.rpartition("/")[2])
     close_quietly_unlink(temporary)
     fd = posix.open(temporary, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0o600)
     try:

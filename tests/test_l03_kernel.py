@@ -467,8 +467,8 @@ def test_a5_5_a_file_is_replaced_as_a_whole(tmp_path):
     assert path.read_bytes() == b"x" * 3000000 and not (tmp_path / "link").is_symlink(), "a link is replaced, not followed"
 
 
-def test_a5_5_a_leftover_of_a_dead_namesake_is_no_obstacle(tmp_path):
-    leftover = tmp_path / (".tmp-%d-f" % os.getpid())
+def test_a5_5_the_leftover_of_a_killed_writer_is_removed(tmp_path):
+    leftover = tmp_path / ".tmp-f"
     leftover.symlink_to("/etc/passwd")
     replace_file(str(tmp_path / "f"), b"new")
     assert os.listdir(tmp_path) == ["f"] and (tmp_path / "f").read_bytes() == b"new"
