@@ -331,6 +331,19 @@ def test_a13_10_kill_9_of_the_relay_leaves_nothing(box):
     assert relay.wait() == -9
 
 
+def test_a13_10_kill_9_in_the_moment_of_a_spawn(box):
+    """Before the relay knows the pid, the guard finds the server by the pipe that is its stdin."""
+    deaf = box.path / "deaf.py"
+    deaf.write_text("import signal, time\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\ntime.sleep(60)\n")
+    for _ in range(8):
+        relay = box.relay([sys.executable, "-I", "-S", str(deaf)])
+        relay.send(initialize())
+        until(lambda: len(children(relay.pid)) >= 2, what="guard and server")  # no pause behind it
+        relay.signal(signal.SIGKILL)
+        assert relay.wait() == -9
+        until(lambda: not marked(box.mark), 2.0, "the end of all")
+
+
 def test_a13_10_kill_9_after_a_restart(box):
     """The guard knows the present group, and no old one."""
     fake = box.fake(**STUBBORN)

@@ -35,7 +35,6 @@ import real  # noqa: E402
 
 FULL = {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {}}
 KILLED_S = 2.0    # until everything is gone after SIGKILL of the relay; real.GONE_S after all other ends
-SPAWNED_S = 0.05  # a relay that is killed in the instant of a spawn cannot have told its guard: stay out of it
 STARTS = 5        # of which the median is told
 
 
@@ -162,7 +161,6 @@ def bring_to(relay, phase, server):
         call = relay.start_call(server.tool, **server.arguments)
     if phase != "asleep":
         harness.until(lambda: relay.servers(), real.ANSWER_S, "the start of the server")
-        time.sleep(SPAWNED_S)
     if phase == "live":
         relay.answer(call, real.ANSWER_S)
 
