@@ -987,7 +987,7 @@ def errors_array(id_raws, error_raw):
 # Uses:   L0 L1
 # Used by: L4 L8 L9 L15
 # Owns:   monotonic_s, wall_s, this_pid, filesystem_bytes, read_some, write_some, make_pipe, open_null, open_append,
-#         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, own_environment,
+#         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, current_environment, own_environment,
 #         set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble, read_private_file,
 #         replace_file, lock_file, append_to_file, rotate_file, file_tail, program_stat, find_program, absolute_path,
 #         poll_now, selector_class, resident_kib, exit_now
@@ -1199,6 +1199,11 @@ def describe_exit(status):
 
 
 # -- processes -------------------------------------------------------------------
+
+def current_environment():
+    """{name: value} (bytes) as this process sees it; enough for its own options."""
+    return posix.environ
+
 
 def own_environment():
     """{name: value} (bytes) that this process was started with.
@@ -3906,8 +3911,11 @@ TROUBLE_BYTES = 400
 
 
 class RunOptions(Record):
-    """What a relay needs besides the engine's Settings. Paths are str or None; scope: [(word, value)]."""
-    __slots__ = ("argv", "cache_dir", "name", "scope", "max_line_bytes", "log_file", "verbose", "log_style",
+    """What a relay needs besides the engine's Settings. Paths are str or None; scope: [(word, value)].
+
+    command: what `recorded_command` says of argv.
+    """
+    __slots__ = ("argv", "command", "cache_dir", "name", "scope", "max_line_bytes", "log_file", "verbose", "log_style",
                  "stderr_log", "stderr_inherit", "wake_argv")
 
 
@@ -3974,7 +3982,7 @@ def recorded_command(argv):
 
 def load_store(options):
     """(Store, why caching is off or None). A folder that somebody else may write to is never read (A4.3)."""
-    words, programs, shown = recorded_command(options.argv)
+    words, programs, shown = options.command
     key = file_key(words, programs)
     owner = key if options.name is not None else ""
     recording = Recording(shown, owner)
@@ -4730,14 +4738,15 @@ def make_run(words, environment, named):
             values[option.name] = parse_value(option, option.default)
     state_dir, log_path = dsh_paths(name, environment)
     stderr_log = values.get("stderr-log") or (log_path if "stderr" not in given else None)
+    command = recorded_command(argv)
     options = RunOptions(
-        argv, values.get("cache-dir") or state_dir or user_cache_dir(environment), name, scope, values["max-line"],
+        argv, command, values.get("cache-dir") or state_dir or user_cache_dir(environment), name, scope, values["max-line"],
         values.get("log-file") or log_path, values["verbose"], values["log-format"], stderr_log,
         values["stderr"] == "inherit", wake_argv)
     settings = Settings(
         values["start-timeout"], seconds(idle_ns), seconds(values["stop-grace"]), seconds(values["drain"]),
         values["call-timeout"], seconds(values["restart-backoff"]), values["refresh-fatal"],
-        values["fill"] or name is not None and "fill" not in given, name or server_name(argv),
+        values["fill"] or name is not None and "fill" not in given, name or server_name(command),
         wake_argv is not None, seconds(values["wake-interval"]), seconds(values["wake-timeout"]),
         values["verbose"] or name is not None)
     return options, settings, values
@@ -4754,10 +4763,10 @@ def dsh_paths(name, environment):
     return state, "%s/%s.log" % (logs, name)
 
 
-def server_name(argv):
-    """What the server is called in errors: its program's basename (A10.5)."""
-    programs = recorded_command(argv)[2]
-    return (programs[1] if len(programs) > 1 else argv[0]).rpartition("/")[2]
+def server_name(command):
+    """What the server is called in errors: its program's basename, the script's behind an interpreter (A10.5)."""
+    _, _, shown = command
+    return shown[:2][-1].rpartition("/")[2]
 
 
 def usage():
@@ -4789,7 +4798,7 @@ def _names_us(raw):
 
 
 def relay_command(words, script, named):
-    environment = own_environment()
+    environment = current_environment()
     options, settings, values = make_run(words, environment, named)
     if options is None:
         sys.stdout.write("mcp-lazy %s\n" % VERSION)
