@@ -1415,7 +1415,7 @@ def search_path():
 
 def _spawn_trouble(word, error):
     """Why a program did not start, told apart (A10.5, case 066)."""
-    if isinstance(error, ValueError):
+    if word and isinstance(error, ValueError):
         return "%r cannot be a command: %s" % (word, error)
     path = find_program(word) if word else None
     seen = _stat(path) if path else None
@@ -1938,20 +1938,28 @@ class StderrSink:
 
 class Journal:
     """The relay's own log: to a file, to stderr, or nowhere (A16, F9). Never payloads."""
-    __slots__ = ("_path", "_style", "_level", "_sink")
+    __slots__ = ("_path", "_style", "_level", "_sink", "_stderr")
 
-    def __init__(self, path, style, level, sink):
-        """path: None for no file; sink: a StderrSink, None for nothing on stderr; level 2 keeps everything."""
-        self._path, self._style, self._level, self._sink = path, style, level, sink
+    def __init__(self, path, style, level, stderr, verbose):
+        """path: None for no file; stderr: a StderrSink, for all lines if verbose; level 2 keeps everything."""
+        self._path, self._style, self._level, self._stderr = path, style, level, stderr
+        self._sink = stderr if verbose else None
         if path:
             rotate_file(path, LOG_FILE_LIMIT_BYTES)
+
+    def warn(self, text):
+        """A trouble of our own that people must hear of although no log is on; it stops nothing."""
+        self.line(text)
+        if not self._sink:
+            self._stderr.put(("mcp-lazy: %s\n" % text).encode("utf-8", "replace"))
 
     def line(self, text, level=1):
         if level > self._level or not (self._path or self._sink):
             return
         line = format_log_line(self._style, this_pid(), utc_stamp(wall_s()), text).encode("utf-8", "replace")
-        if self._path:
-            append_to_file(self._path, line)
+        if self._path and not append_to_file(self._path, line):
+            path, self._path = self._path, None
+            self.warn("cannot append to the log file %s, going on without it" % path)
         if self._sink:
             self._sink.put(line)
 
@@ -2736,6 +2744,8 @@ ROOTS_REST_S = 0.1
 # A list that the server called changed and nobody asked for again is asked for by us (A9.8).
 RELIST_WAIT_S = 2.0
 FILL_IDLE_S, FILL_BUSY_S = 0.1, 1.0
+# Requests that change nothing, whoever answers them.
+HARMLESS = LISTS + ("initialize", "ping", "server/discover")
 STATE_METHODS = ("logging/setLevel", "resources/subscribe", "resources/unsubscribe")
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
@@ -3396,13 +3406,17 @@ class Troubles:
             parts.append("its stderr ends: %s" % words)
         return "; ".join(parts + [advice])
 
-    def answer_all(self, what, tail, sent=True):
+    def answer_all(self, what, tail, advice="the next request starts the server again"):
         """An error for every open request; the server's own are called off."""
         taken = self._relay.flights.take_all()
-        self._answer([flight for flight in taken if sent and not flight.queued], self.text(
-            what, tail, "a call that was sent may have been carried out; the next request starts the server again"))
-        self._answer([flight for flight in taken if not sent or flight.queued], self.text(
-            what, tail, "the request was not sent; the next one starts the server again"))
+        sent = [flight for flight in taken if not flight.queued]
+        if any(flight.method not in HARMLESS for flight in sent):
+            done = "a call that was sent may have been carried out; "
+        else:
+            done = "nothing was carried out; "
+        self._answer(sent, self.text(what, tail, done + advice))
+        self._answer([flight for flight in taken if flight.queued], self.text(
+            what, tail, "the request was not sent; " + advice))
         self.call_off()
 
     def _answer(self, flights, text):
@@ -3475,8 +3489,6 @@ class Life:
         self._relay.troubles = Troubles(self._relay)
         self._relay.shelf.new_start()
 
-    # -- start --
-
     def start(self, env, line):
         """Start the server for a line (None: for nobody, the wake predicate). While one stops, the line waits."""
         relay = self._relay
@@ -3484,7 +3496,8 @@ class Life:
         if wait_s > 0:
             if env is not None:
                 relay.troubles.refuse(env, "%s, the last of %d starts that failed" % (
-                    self._backoff.trouble, self._backoff.failures), "the next start is due in %.1f s" % wait_s)
+                    self._backoff.trouble, self._backoff.failures),
+                    "the request was not sent; the next start is due in %.1f s" % wait_s)
             return
         if env is not None:
             self.queue.add(env, line)
@@ -3592,8 +3605,6 @@ class Life:
         relay.out.append(ClearTimer("startup"))
         relay.become(LIVE)
 
-    # -- timers --
-
     def startup_expired(self, event):
         limit = format_duration(self._relay.settings.start_timeout_ns)
         self.fail("timed out after %s (--start-timeout)" % limit, event.tail)
@@ -3621,8 +3632,6 @@ class Life:
 
     def drain_over(self, event):
         self._relay.leave(ClientGone("end of input, and --drain is over"))
-
-    # -- ends --
 
     def fail(self, text, tail):
         """The generation is no good: error to all, nothing more is taken from it, ladder (A10.3)."""
@@ -3663,7 +3672,7 @@ class Life:
                 self._ended(effect)
             elif type(effect) is Unreapable:
                 self.queue.drop()
-                relay.troubles.answer_all("the server does not die, even by SIGKILL", b"")
+                relay.troubles.answer_all("the server does not die, even by SIGKILL", b"", "mcp-lazy ends")
                 relay.leaving = True
                 relay.exit(EXIT_FAILED)
             else:
@@ -3673,7 +3682,9 @@ class Life:
         self.child_event(event)
         text = "cannot start the server: %s" % event.text
         self._relay.log(text, 1)
-        self._relay.troubles.answer_all(text, b"", sent=False)
+        for flight in self._relay.flights:
+            flight.queued = True  # there was nobody to send it to
+        self._relay.troubles.answer_all(text, b"", "correct the command of the registration; the next request tries again")
         self.queue.drop()
         self._end_generation()
 
@@ -3687,7 +3698,7 @@ class Life:
             relay.troubles.answer_all("%s during the %s" % (text, self._phase()), ended.tail)
             self.queue.drop()
         elif relay.leaving:
-            relay.troubles.answer_all("%s, because the client ended its input (see --drain)" % text, ended.tail)
+            relay.troubles.answer_all("%s, because the client is leaving" % text, ended.tail, "--drain waits for answers")
             self.queue.drop()
         else:
             relay.troubles.call_off()
@@ -3764,8 +3775,6 @@ class Relay:
             self.log("%s -> %s" % (self.state, state), 2)
             self.state = state
 
-    # -- what the desks use --
-
     def log(self, text, level):
         self.out.append(Log(text, level))
 
@@ -3784,8 +3793,6 @@ class Relay:
         self.troubles.noise_seen = self.troubles.noise_seen or kind_of_noise(bytes(line[:200]).strip())
         self.log("non-JSON stdout line (%d bytes) of %s" % (len(line.strip()), self.settings.server_name), 1)
         self.out.append(Noise(bytes(line[:NOISE_BYTES])))
-
-    # -- events --
 
     def _client_lines(self, event):
         self.active_s = self.now_s
@@ -3955,7 +3962,7 @@ class Store:
                 close_quietly(lock)
         except OSError as error:
             if not self._failed:
-                self._journal.line("cannot write recordings in %s: %s" % (folder, error.strerror or error))
+                self._journal.warn("cannot write recordings in %s: %s" % (folder, error.strerror or error))
             self._failed = True
         self._dirty, self._since_s = set(), None
         return True
@@ -4035,7 +4042,7 @@ class ServerLink:
             try:
                 fd = open_append(options.stderr_log)
             except OSError as error:  # a log never stops the service
-                self._driver.journal.line("cannot append to %s: %s" % (options.stderr_log, error.strerror))
+                self._driver.journal.warn("cannot append to %s: %s" % (options.stderr_log, error.strerror))
             else:
                 opened.append(fd)
                 set_blocking(fd, True)
@@ -4127,7 +4134,7 @@ class Driver:
         named = options.name is not None
         self.journal = Journal(
             options.log_file, "dsh" if named and options.log_style == "text" else options.log_style,
-            2 if options.verbose or named else 1, self.sink if options.verbose else None)
+            2 if options.verbose or named else 1, self.sink, options.verbose)
         store.attach(self.journal)
         self.link = self._wake_pid = self._status = None
         self._events, self._busy, self._stall_s = [], False, FLUSH_STALL_S
@@ -4388,7 +4395,7 @@ def run_relay(options, settings):
     relay.shelf.now_ms = int(wall_s() * 1000)
     driver = Driver(options, relay, store)
     if trouble:
-        driver.journal.line(trouble)
+        driver.journal.warn(trouble)
     driver.journal.line("start (%s)" % ("warm" if store.recording.entries else "cold"))
     try:
         return driver.run()
@@ -4607,7 +4614,7 @@ def parse_value(option, text):
         try:
             return parse_duration(text)
         except ValueError:
-            raise ValueError("%r is not a duration (like 1m30s)" % text) from None
+            raise ValueError("%r is not a duration (like 1m30s), or too long" % text) from None
     if option.kind == BOOLEAN:
         return parse_bool(text)
     if option.kind == BYTES:
@@ -4615,7 +4622,8 @@ def parse_value(option, text):
             raise ValueError("%r is not a number of bytes" % text)
         return int(text[:18])
     if option.kind == DECIMAL:
-        value = float(text) if set(text) <= set("0123456789.") else -1.0
+        digits = text.replace(".", "", 1)
+        value = float(text) if digits and set(digits) <= DIGITS else -1.0
         if not 0 <= value < 1e9:
             raise ValueError("%r is not a number of minutes" % text)
         return value
@@ -4644,7 +4652,7 @@ def parse_environment(given, environment):
     """`given` completed from variables, in the order of the table (A1.6). UsageError names the variable."""
     values = dict(given)
     for option in OPTIONS:
-        if option.name in given or option.name in ("version", "no-argv0"):
+        if option.name in given or option.name == "version":
             continue
         raw = environment.get(option.variable().encode("ascii"))
         if raw is None or raw == b"" and option.kind == TEXT and not option.choices:
@@ -4705,6 +4713,8 @@ def check_name(name, required):
     """The name as it may stand in a path (F1), None without one."""
     if not name and not required:
         return None
+    if name is None:
+        raise UsageError("--name NAME is required when started as dsh-lazy-mcp")
     if not name or name in (".", "..") or len(name) > 128 or any(c in name for c in "/\0\n"):
         raise UsageError("name must be 1 to 128 characters, no /, and not . or ..: %r" % name)
     return name
@@ -4729,7 +4739,7 @@ def make_run(words, environment, named):
     check_ranges(values, given)
     wake_argv = parse_wake(values.get("wake-command", ""), origin("wake-command", given))
     scope = parse_scope(values.get("cache-scope", ""), environment, origin("cache-scope", given))
-    name = check_name(values.get("name", ""), named or "name" in given)
+    name = check_name(values.get("name"), named or "name" in given)
     idle_ns = idle_stop_ns(given, values, name is not None)
     if not argv:
         raise UsageError("no COMMAND to run", show_usage=True)
@@ -4753,13 +4763,13 @@ def make_run(words, environment, named):
 
 
 def dsh_paths(name, environment):
-    """(state folder, log file) of a name (F2), (None, None) without one. The log's folder is made."""
+    """(state folder, log file) of a name (F2), (None, None) without one."""
     if name is None:
         return None, None
-    base = (home_dir(environment) or "") + "/.local/share/dsh/state"
+    home = home_dir(environment)
+    base = home + "/.local/share/dsh/state" if home else user_cache_dir({b"TMPDIR": environment.get(b"TMPDIR")}) + "/dsh"
     state = filesystem_text(environment.get(b"DSH_LAZY_MCP_STATE_DIR") or b"") or base + "/lazy-mcp"
     logs = filesystem_text(environment.get(b"DSH_LAZY_MCP_LOG_DIR") or b"") or base + "/mcp-logs"
-    private_dir_trouble(logs, create=True)
     return state, "%s/%s.log" % (logs, name)
 
 
@@ -4801,23 +4811,40 @@ def relay_command(words, script, named):
     environment = current_environment()
     options, settings, values = make_run(words, environment, named)
     if options is None:
-        sys.stdout.write("mcp-lazy %s\n" % VERSION)
-        return EXIT_OK
+        return say("mcp-lazy %s\n" % VERSION)
+    if options.name is not None:
+        private_dir_trouble(options.log_file.rpartition("/")[0] or ".", create=True)
     if not values["no-argv0"] and environment.get(b"MCP_LAZY_ARGV0") != b"off":
         show_title(words, script)
     return run_relay(options, settings)
 
 
 def paths_command(words):
-    environment = own_environment()
+    """Where files go, by the variables of this moment; makes nothing."""
+    if words:
+        raise UsageError("paths takes no words")
+    environment = current_environment()
     state, log_path = dsh_paths("NAME", environment)
-    sys.stdout.write("recordings  %s\nwith --name %s/NAME.json\nlog         %s\n" % (
-        user_cache_dir(environment), state, log_path))
-    return EXIT_OK
+    own = filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"")
+    rows = (("recordings", own or user_cache_dir(environment)), ("bytecode", user_cache_dir(environment) + "/bytecode"),
+            ("with --name: recording", state + "/NAME.json"), ("with --name: log", log_path))
+    return say("".join("%-23s %s\n" % row for row in rows))
 
 
 def help_command(words):
-    sys.stdout.write(usage())
+    if words:
+        raise UsageError("help takes no words")
+    return say(usage())
+
+
+def say(text):
+    """Write a command's result to stdout; the exit status, 1 if nobody can take it."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except (OSError, ValueError, AttributeError):
+        sys.stdout = None  # or the interpreter tries once more and complains
+        return EXIT_FAILED
     return EXIT_OK
 
 
@@ -4840,6 +4867,9 @@ def run_command(argv):
 
 def main():
     """The exit status; errors as one line on stderr, never a traceback on stdout."""
+    if sys.version_info < (3, 9):
+        sys.stderr.write("mcp-lazy: needs Python 3.9 or later, this is %s\n" % sys.version.split()[0])
+        return EXIT_USAGE
     if not is_posix_system():
         sys.stderr.write("mcp-lazy: this system has no POSIX processes; it runs on Linux and macOS\n")
         return EXIT_USAGE
@@ -5010,8 +5040,12 @@ class Demo:
 def demo_command(words):
     """The timeline of a cold and a warm session, a wake, an idle stop and the end; --json for machines."""
     if words[:1] == ["--server"]:
-        delay_s = float(words[2]) if words[1:2] == ["--delay"] and len(words) == 3 else 0.0
-        return example_server(delay_s)
+        if words[1:2] not in ([], ["--delay"]) or len(words) not in (1, 3):
+            raise UsageError("demo --server takes --delay SECONDS")
+        try:
+            return example_server(float(words[2]) if len(words) == 3 else 0.0)
+        except ValueError:
+            raise UsageError("demo --server: %r is not a number of seconds" % words[2]) from None
     if words not in ([], ["--json"]):
         raise UsageError("demo takes --json, or --server [--delay SECONDS]")
     folder = make_temporary_dir("mcp-lazy-demo-")
@@ -5028,8 +5062,7 @@ def demo_command(words):
         demo.processes.wait_for_all(0)
         demo.processes.close()
         remove_dir(folder)
-    sys.stdout.write(demo_report(demo.rows, bool(words)))
-    return EXIT_OK
+    return say(demo_report(demo.rows, bool(words)))
 
 
 def demo_report(rows, as_json):

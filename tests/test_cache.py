@@ -551,7 +551,7 @@ def test_a5_6_a_file_of_somebody_else_counts_as_empty(box):
 
 
 def unusable(box, fake, *options, env=None, name=None):
-    """A directory that must not be used: sessions work, each is cold, one line of the log names it."""
+    """A directory that must not be used: sessions work, each is cold, one line of the log names it, a warning too."""
     log = box.path / "log-unusable"
     for count in (1, 2):
         starts = fake.starts()
@@ -562,7 +562,8 @@ def unusable(box, fake, *options, env=None, name=None):
     lines = [line for line in log.read_text().splitlines() if str(name or box.cache) in line]
     assert lines, log.read_text()
     assert len(lines) <= 2, "one line a session: %r" % lines
-    assert relay.stderr() == ""
+    warning = relay.stderr()
+    assert warning.startswith("mcp-lazy: ") and warning.count("\n") == 1 and str(name or box.cache) in warning
 
 
 @pytest.mark.skipif(not ROOT, reason="needs root to make a directory of somebody else")

@@ -355,7 +355,7 @@ def test_design_5_one_guard_and_a_new_one_if_it_was_killed(processes):
     until(lambda: not guards(), what="the end of the guard")
     assert processes.collect() == []
     third, _ = started(processes, "echo 1; echo 2; sleep 300")
-    assert len(guards()) == 1 and guards() != [guard]
+    until(lambda: len(guards()) == 1 and guards() != [guard], what="another guard")
     os.kill(first, signal.SIGKILL)
     assert collected(processes, first) == signal.SIGKILL
     processes.close()

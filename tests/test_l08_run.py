@@ -224,7 +224,7 @@ def a_store(path):
     entry.initialize = b'{"serverInfo":{}}'
     lines = []
     store = Store(path and str(path), recording)
-    store.attach(SimpleNamespace(line=lambda text, level=1: lines.append(text)))
+    store.attach(SimpleNamespace(line=lambda text, level=1: lines.append(text), warn=lines.append))
     return store, key, lines
 
 
@@ -295,7 +295,7 @@ class Sink:
 
 
 def test_a16_1_off_unless_asked_for(tmp_path):
-    Journal(None, "text", 1, None).line("x")
+    Journal(None, "text", 1, Sink(), False).line("x")
     assert os.listdir(tmp_path) == []
 
 
@@ -305,24 +305,33 @@ FORMS = {"text": rb"mcp-lazy\[%d\] \d\d:\d\d:\d\d\.\d{3} a  b\n", "dsh": rb"\[la
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a16_2_f9_forms_of_a_line(tmp_path, form):
-    Journal(str(tmp_path / "log"), form, 1, None).line("a\n\x1bb")
+    Journal(str(tmp_path / "log"), form, 1, Sink(), False).line("a\n\x1bb")
     assert re.fullmatch(FORMS[form] % os.getpid(), (tmp_path / "log").read_bytes())
     assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
 
 
+def test_case_201_a_log_that_cannot_be_written_costs_one_warning(tmp_path):
+    (tmp_path / "log").mkdir()
+    sink = Sink()
+    made = Journal(str(tmp_path / "log"), "text", 1, sink, False)
+    made.line("one")
+    made.line("two")
+    assert sink.sent.count(b"\n") == 1 and str(tmp_path / "log").encode() in sink.sent
+
+
 def test_a16_1_to_stderr_and_the_file_by_level(tmp_path):
     sink = Sink()
-    both = Journal(str(tmp_path / "log"), "text", 2, sink)
+    both = Journal(str(tmp_path / "log"), "text", 2, sink, True)
     both.line("seldom", 2)
     both.line("always")
     assert sink.sent == (tmp_path / "log").read_bytes() and b"seldom" in sink.sent and b"always" in sink.sent
-    Journal(str(tmp_path / "other"), "text", 1, None).line("seldom", 2)
+    Journal(str(tmp_path / "other"), "text", 1, Sink(), False).line("seldom", 2)
     assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("style", FORMS)
 def test_a16_1_texts_of_any_kind_are_one_line_in_each_form(tmp_path, style):
-    made = Journal(str(tmp_path / style), style, 1, None)
+    made = Journal(str(tmp_path / style), style, 1, Sink(), False)
     for text in ("\ud800", "\u2028\u00e9\U0001f600", "a\r\nb\0", "x" * 100000, '"\\'):
         made.line(text)
     lines = (tmp_path / style).read_bytes().split(b"\n")
@@ -333,7 +342,7 @@ def test_a16_1_texts_of_any_kind_are_one_line_in_each_form(tmp_path, style):
 
 def test_f10_a_large_log_is_moved_aside_at_the_start(tmp_path):
     (tmp_path / "log").write_bytes(b"x" * (10 * MIB + 1))
-    Journal(str(tmp_path / "log"), "text", 1, None).line("new")
+    Journal(str(tmp_path / "log"), "text", 1, Sink(), False).line("new")
     assert (tmp_path / "log.1").stat().st_size == 10 * MIB + 1 and b"new" in (tmp_path / "log").read_bytes()
 
 # ------------------------------------------------------------------------------ the end of the flush

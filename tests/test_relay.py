@@ -1269,6 +1269,7 @@ def test_a10_10_a_server_that_stops_accepting_input(box):
     relay.handshake()
     pid = relay.call("pid")["pid"]
     relay.call("deaf")
+    until(lambda: not os.path.exists("/proc/%d/fd/0" % pid), what="the end of its stdin")
     failed(relay, relay.start_call("pid"), "stopped accepting input")
     until(lambda: not alive(pid), what="the ladder")
     assert relay.call("pid")["calls"] == 1
