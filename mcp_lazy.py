@@ -1,12 +1,15 @@
-#!/usr/bin/env -S python3 -I -S -c "import sys;exec(open(sys.argv[1]).read(2000))"
+#!/usr/bin/env -S python3 -I -S -c "import sys;exec(open(sys.argv[1]).read(2250))"
 # The lines down to the ruler run twice: as the text that line 1 hands to exec (no __file__), and in the module (idle).
 import sys
 if "__file__" not in globals():
     if sys.version_info < (3, 9):
         sys.stderr.write("mcp-lazy: needs Python 3.9 or later, this is %s\n" % sys.version.split()[0])
         sys.exit(2)
+    import _signal
     import posix
     import _frozen_importlib_external as loaders
+    for number in (1, 2, 15):  # HUP, INT, TERM until the relay listens itself: there is nothing yet to clean up
+        _signal.signal(number, lambda *ignored: posix._exit(0))
 
     def bytecode_folder(env):
         """Our own folder that nobody else may write to; "/dev/null" (never a folder) turns the caching off."""
@@ -124,7 +127,7 @@ TAIL_BYTES = 8 * 1024
 # ----------------------------------------------------------------------------
 # Uses:   L0
 # Used by: L3 L4 L5 L7 L8 L9 L15
-# Owns:   Record, LazyError, UsageError, SpawnError, PeerError, Bug, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
+# Owns:   Record, LazyError, UsageError, SpawnError, PeerError, Bug, error_place, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
 #         parse_duration, format_duration, parse_bool, seconds, printable, redact, secret_values, format_log_line
 # Never:  reads a clock, the environment or a file
 # Tests:  tests/test_l01_values.py
@@ -190,6 +193,14 @@ class PeerError(LazyError):
 
 class Bug(LazyError):
     """An error of this program itself; its processes are gone when this is raised."""
+
+
+def error_place(error):
+    """"TypeError (...) in line 7": an error of ours in a few words, without values of anybody's."""
+    trace = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return "%s in line %d" % (type(error).__name__, trace.tb_lineno)
 
 
 DIGITS = frozenset("0123456789")
@@ -300,7 +311,8 @@ def secret_values(environment):
 
 def printable(text):
     """`text` without control characters, line feeds excepted: it ends on somebody's screen."""
-    return "".join(c if c >= " " and c != "\x7f" and not "\x80" <= c < "\xa0" or c == "\n" else " " for c in text)
+    return "".join(c if c >= " " and c != "\x7f" and not "\x80" <= c < "\xa0" or c == "\n" else " " for c in
+                   text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def redact(raw, secrets):
@@ -362,7 +374,9 @@ SHORT_BYTES = 1024
 # Up to here the middle of a skimmed line is searched for second members.
 SEARCHED_BYTES = 256 * 1024
 # A long line of an unusual shape is parsed whole up to here, above it is only passed on.
-PARSED_BYTES = 8 * 1024 * 1024
+PARSED_BYTES = 2 * 1024 * 1024
+# Steps of a skim over blanks, digits, backslashes or quotes; a line made to need more is not worth the time of the others.
+SKIM_STEPS, MOST_MEMBERS = 20000, 100
 # A line at least this long leaves the splitter as a block of its own: no copy of it is made.
 LONG_BYTES = 64 * 1024
 # Many short lines that came in one read go on in blocks of this size: the other side works on the first ones while we
@@ -413,7 +427,7 @@ class LineSplitter:
         if self._skipping:
             return
         self._tail += data
-        if len(self._tail) > self.limit:
+        if len(self._tail) - self._tail.endswith(b"\n") > self.limit:
             self.too_long = self._skipping = True
             self._tail = bytearray()
 
@@ -459,6 +473,10 @@ LONGEST_NUMBER = 400
 
 class NotJson(ValueError):
     """NaN and Infinity, which CPython would take."""
+
+
+class Unreadable(ValueError):
+    """JSON perhaps, but nested deeper or with more digits than CPython reads."""
 
 
 def _no_constant(text):
@@ -537,6 +555,8 @@ def members(raw):
         if text[at] != "}" or _past_space(text, at + 1) != len(text):
             raise ValueError("no object, or text behind it")
     except _SCAN_ERRORS as error:
+        if isinstance(error, RecursionError) or type(error) is ValueError and "digit" in str(error):
+            raise Unreadable("too deep or too long to read: %s" % error) from None
         raise ValueError("not a JSON object: %s" % error) from None
     return found
 
@@ -670,18 +690,17 @@ def read_envelope(line):
         if skimmed is not None:
             return skimmed
         if len(line) > PARSED_BYTES:
-            return Envelope(ODD)
+            return Envelope(BATCH if line[:1] == b"[" else ODD)
     try:
         text = line.decode("utf-8")
         body, end = _scan(text, 0 if text[0] == "{" else _past_space(text, 0))
         if text[end:] != "\n" and text[end:].strip(" \t\r\n"):
             return Envelope(BAD)
         return classify(body, line)
-    except _SCAN_ERRORS as error:
-        # Valid JSON that CPython refuses: deep nesting, or the plain ValueError of huge integers.
-        if isinstance(error, RecursionError) or type(error) is ValueError:
-            return _skim(line) or Envelope(BAD)
-        return Envelope(BAD)
+    except _SCAN_ERRORS:
+        # Not JSON (NaN, a byte that is not UTF-8 ...), or JSON that CPython refuses (nesting, digits): as a long line,
+        # it is judged by its ends, or the length of a line would decide what passes.
+        return _skim(line) or Envelope(BAD)
 
 
 def envelopes_of(batch):
@@ -689,8 +708,19 @@ def envelopes_of(batch):
     return [classify(item) if type(item) is dict else Envelope(ODD) for item in batch.body or ()]
 
 
+class _GiveUp(Exception):
+    """A skim took too many steps."""
+
+
 def _skim(line):
-    """The Envelope of a long object by its two ends, or None where they do not tell."""
+    """The Envelope of an object by its two ends, or None where they do not tell."""
+    try:
+        return _skim_ends(line)
+    except _GiveUp:
+        return None
+
+
+def _skim_ends(line):
     head, head_end = _head_members(line)
     if head is None:
         return None
@@ -738,11 +768,12 @@ def _envelope_of_raw(found):
 
 def _head_members(line):
     """({name: raw}, position of the first container or None at the end); (None, 0) if it is no object."""
-    found, at = {}, _skip(line, 0)
+    found, at, members_seen = {}, _skip(line, 0), SKIM_STEPS - MOST_MEMBERS
     if line[at:at + 1] != b"{":
         return None, 0
     at = _skip(line, at + 1)
     while line[at:at + 1] == b'"':
+        members_seen = _count(members_seen)
         end = _string_end(line, at)
         name = bytes(line[at + 1:end - 1])
         at = _skip(line, end)
@@ -766,11 +797,12 @@ def _head_members(line):
 
 def _tail_members(line):
     """({name: raw}, end of the last container), read backwards from the closing brace; (None, 0) if unclear."""
-    found, at = {}, _skip_back(line, len(line))
+    found, at, members_seen = {}, _skip_back(line, len(line)), SKIM_STEPS - MOST_MEMBERS
     if line[at - 1:at] != b"}":
         return None, 0
     at = _skip_back(line, at - 1)
     while line[at - 1:at] not in (b"}", b"]"):
+        members_seen = _count(members_seen)
         start = _string_start(line, at) if line[at - 1:at] == b'"' else _scalar_start(line, at)
         colon = _skip_back(line, start)
         if start < 1 or line[colon - 1:colon] != b":":
@@ -786,52 +818,60 @@ def _tail_members(line):
     return found, at
 
 
+def _count(steps):
+    if steps > SKIM_STEPS:
+        raise _GiveUp
+    return steps + 1
+
+
 def _skip(line, at):
+    steps = 0
     while line[at:at + 1] in (b" ", b"\t", b"\r", b"\n"):
-        at += 1
+        at, steps = at + 1, _count(steps)
     return at
 
 
 def _skip_back(line, at):
+    steps = 0
     while at > 0 and line[at - 1] in WHITESPACE:
-        at -= 1
+        at, steps = at - 1, _count(steps)
     return at
 
 
 def _string_end(line, at):
     """Behind the closing quote of the string that opens at `at`; 0 if there is none."""
-    end = line.find(b'"', at + 1)
+    end, steps = line.find(b'"', at + 1), 0
     while end > 0 and _backslashes(line, end) % 2:
-        end = line.find(b'"', end + 1)
+        end, steps = line.find(b'"', end + 1), _count(steps)
     return end + 1
 
 
 def _string_start(line, end):
     """The opening quote of the string whose closing quote is before `end`; -1 if there is none."""
-    start = line.rfind(b'"', 0, end - 1)
+    start, steps = line.rfind(b'"', 0, end - 1), 0
     while start > 0 and _backslashes(line, start) % 2:
-        start = line.rfind(b'"', 0, start)
+        start, steps = line.rfind(b'"', 0, start), _count(steps)
     return start
 
 
 def _backslashes(line, at):
     count = 0
     while at - count > 0 and line[at - count - 1] == 0x5C:
-        count += 1
+        count = _count(count)
     return count
 
 
 def _scalar_end(line, at):
     end = at
     while line[end:end + 1] not in (b",", b"}", b"]", b"", b" ", b"\t", b"\r", b"\n"):
-        end += 1
+        end = at + _count(end - at)
     return end if end > at else 0
 
 
 def _scalar_start(line, end):
     start = end
     while start > 0 and line[start - 1] not in b' \t\r\n,:{}[]"':
-        start -= 1
+        start = end - _count(end - start)
     return start if start < end else 0
 
 
@@ -876,20 +916,22 @@ def kind_of_noise(text):
 
 # -- open requests ---------------------------------------------------------------
 
-# Late answers that are waited for after --call-timeout; beyond it they would pass.
+# Late answers that are waited for after --call-timeout, and requests of a server that are kept in mind.
 MAX_OVERDUE = 10000
 
 class Flight:
     """One open request of the client.
 
     note: what its answer teaches (a list method, "initialize", or (method, params)); entry: the one it is recorded
-    in; batch: the number of its array or 0; startup: it keeps the startup deadline armed.
+    in; before: what a handshake that is refused falls back to; batch: the number of its array or 0; startup: it
+    keeps the startup deadline armed.
     """
-    __slots__ = ("method", "key", "id_raw", "batch", "queued", "startup", "note", "entry", "since_s")
+    __slots__ = ("method", "key", "id_raw", "batch", "queued", "startup", "note", "entry", "before", "since_s")
 
     def __init__(self, env, since_s, queued, batch=0):
         self.method, self.key, self.id_raw, self.batch = env.method, env.id_key, env.id_raw, batch
-        self.queued, self.startup, self.note, self.entry, self.since_s = queued, False, None, None, since_s
+        self.queued, self.startup, self.note, self.since_s = queued, False, None, since_s
+        self.entry = self.before = None
 
 
 class Flights:
@@ -990,7 +1032,7 @@ def errors_array(id_raws, error_raw):
 #         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, current_environment, own_environment,
 #         set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble, read_private_file,
 #         replace_file, lock_file, append_to_file, rotate_file, file_tail, program_stat, find_program, absolute_path,
-#         poll_now, selector_class, resident_kib, exit_now
+#         poll_now, hung_up, selector_class, resident_kib, exit_now
 # Never:  decides anything about MCP; blocks
 # Tests:  tests/test_l03_kernel.py
 # ----------------------------------------------------------------------------
@@ -1083,7 +1125,7 @@ def read_some(fd, size=READ_BYTES):
     except BlockingIOError:
         return None
     except OSError as error:
-        if error.errno in (errno.EIO, errno.ECONNRESET):
+        if error.errno in (errno.EIO, errno.ECONNRESET, errno.EBADF):  # EBADF: stdin that was opened for writing
             return b""
         raise
 
@@ -1121,6 +1163,14 @@ def poll_now(fd, writable):
     import select
     poll = select.poll()
     poll.register(fd, select.POLLOUT if writable else select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def hung_up(fd):
+    """True if nobody can write to `fd` any more, whatever is still unread in it."""
+    import select
+    poll = select.poll()
+    poll.register(fd, getattr(select, "POLLRDHUP", 0))
     return bool(poll.poll(0))
 
 
@@ -1263,7 +1313,10 @@ class Processes:
 
     def spawn_detached(self, argv):
         """As `spawn`, with nothing to read and nobody to write to (C3)."""
-        null = open_null()
+        try:
+            null = open_null()
+        except OSError as error:
+            raise SpawnError("no descriptors for it: %s" % error.strerror) from None
         try:
             return self.spawn(argv, [null, null, null])
         finally:
@@ -1272,8 +1325,11 @@ class Processes:
     def _start_guard(self):
         if self._guard_pid is not None:
             return
-        read_fd, write_fd = posix.pipe()
-        null = open_null()
+        try:
+            read_fd, write_fd = posix.pipe()
+            null = open_null()
+        except OSError as error:
+            raise SpawnError("no descriptors for the guard process: %s" % error.strerror) from None
         actions = [(posix.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((read_fd, null, null))]
         try:
             self._guard_pid = posix.posix_spawn(
@@ -1291,6 +1347,13 @@ class Processes:
         self._guard_fd = write_fd
         for pid in self._live:
             self._tell_guard(b"+%d\n" % pid)
+
+    def _start_guard_again(self):
+        """Somebody killed the guard; what runs is not left without one."""
+        try:
+            self._start_guard()
+        except SpawnError:  # the next spawn tries once more, and says so
+            pass
 
     def _tell_guard(self, line):
         try:
@@ -1323,6 +1386,8 @@ class Processes:
             elif pid == self._guard_pid:
                 posix.close(self._guard_fd)
                 self._guard_pid = self._guard_fd = None
+                if self._live:
+                    self._start_guard_again()
 
     def _next_ended(self):
         """(pid, status) of one ended child, ours or adopted (we may be process 1); (0, 0) if there is none."""
@@ -1483,7 +1548,7 @@ def run_again_with_title(name, script, arguments):
     """Replace this process by itself under another argv[0] (E3.2), once; returns only where that fails."""
     if RUN_AGAIN_VARIABLE in posix.environ or not sys.executable:
         return
-    environment = dict(posix.environ)
+    environment = own_environment()
     environment[RUN_AGAIN_VARIABLE] = b"1"
     try:
         with open(script) as source:
@@ -1755,6 +1820,8 @@ def remove_dir(path):
 # a check). A task is resumed by the loop only, never inside another task's step.
 # ----------------------------------------------------------------------------
 PIECES_PER_WRITE = 64
+# epoll counts its milliseconds in a C int, 24.8 days; a wait that ends early finds nothing due and goes on.
+LONGEST_WAIT_S = 24 * 3600.0
 STDERR_BACKLOG_BYTES = 64 * 1024
 LOG_FILE_LIMIT_BYTES = 10 * 1024 * 1024
 
@@ -1824,7 +1891,7 @@ class Loop:
         if self._timers:
             if self._next_s is None:
                 self._next_s = min(at_s for at_s, _ in self._timers.values())
-            timeout = max(0.0, self._next_s - monotonic_s())
+            timeout = min(max(0.0, self._next_s - monotonic_s()), LONGEST_WAIT_S)
         ready = self._selector.select(0 if self._always else timeout)
         self.now_s = monotonic_s()
         for key, mask in ready:
@@ -2082,7 +2149,7 @@ class Tasks:
 # ----------------------------------------------------------------------------
 # Uses:   L1
 # Used by: L7 L8
-# Owns:   CHILD_TABLE, Child, Backoff, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
+# Owns:   CHILD_TABLE, Child, Wake, RunWake, KillWake, WakeEnded, Backoff, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
 #         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted
 # Never:  reads a clock, touches a descriptor, knows what an MCP message is
 # Tests:  tests/test_l05_child.py
@@ -2139,6 +2206,53 @@ OutputClosed = record("OutputClosed", "", "event: end of the server's stdout")
 StopWanted = record("StopWanted", "hurry", "event: stop it; hurry skips to SIGKILL")
 TimerFired = record(
     "TimerFired", "name tail", "event: a named timer; tail is the end of the server's stderr, redacted")
+
+
+RunWake = record("RunWake", "", "effect: start the wake predicate; answered by WakeEnded")
+KillWake = record("KillWake", "", "effect: kill the wake predicate's group")
+WakeEnded = record("WakeEnded", "text", "event: the wake predicate ended (exit status 0 ...), or why it did not start")
+
+
+class Wake:
+    """The wake predicate (C1-C8): when it may run, what its end means."""
+    __slots__ = ("_relay", "_running")
+
+    def __init__(self, relay):
+        self._relay, self._running = relay, False
+
+    def consider(self):
+        """Run it, if there is one and nothing speaks against it."""
+        relay = self._relay
+        if relay.settings.wake and not self._running and relay.may_wake():
+            self._running = True
+            relay.out += [RunWake(), SetTimer("wake-limit", relay.now_s + relay.settings.wake_timeout_s)]
+
+    def tick(self, event):
+        """A fixed beat that began with the relay (C2)."""
+        relay = self._relay
+        relay.out.append(SetTimer("wake-tick", relay.now_s + relay.settings.wake_interval_s))
+        self.consider()
+
+    def overran(self, event):
+        self._relay.log("wake command ran longer than its limit", 1)
+        self._relay.out.append(KillWake())
+
+    def ended(self, text):
+        self._running = False
+        relay = self._relay
+        relay.out.append(ClearTimer("wake-limit"))
+        if text == "exit status 0" and relay.may_wake():
+            relay.log("wake command matched: starting the server", 1)
+            relay.life.start(None, None)
+        elif text not in ("exit status 0", "exit status 1"):
+            relay.log("wake command failed: %s" % text, 1)
+
+    def stop(self):
+        """The relay leaves: no tick any more, and a run ends now (C7)."""
+        if self._running:
+            self._relay.out.append(KillWake())
+        if self._relay.settings.wake:
+            self._relay.out += [ClearTimer("wake-tick"), ClearTimer("wake-limit")]
 
 
 class Backoff:
@@ -2248,7 +2362,7 @@ class Child:
 # Uses:   L0 L2
 # Used by: L7 L8 L9 L15
 # Owns:   SCHEMA, LISTS, LIST_MEMBER, program_words, file_key, Entry, entry_key, Recording, read_recording,
-#         write_recording, merged_recording, Shelf, is_plain_listing, is_modern, error_code, error_text, version_of
+#         write_recording, merged_recording, Shelf, is_handshake, is_plain_listing, is_modern, error_code, error_text, version_of
 # Never:  opens a file, reads a clock
 # Tests:  tests/test_l06_record.py
 # ----------------------------------------------------------------------------
@@ -2642,6 +2756,15 @@ class Shelf:
         self._dirty.add((entry.key(), member))
 
 
+def is_handshake(raw):
+    """True if a raw result is one that a client takes for an answer to `initialize`."""
+    try:
+        parts = members(raw)
+    except ValueError:
+        return False
+    return parts.get("protocolVersion", b"")[:1] == b'"' and parts.get("capabilities", b"")[:1] == b"{"
+
+
 def item_count(method, raw):
     try:
         return len(parse_json(raw)[LIST_MEMBER[method]])
@@ -2690,8 +2813,8 @@ def version_of(initialize):
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L5 L6
 # Used by: L8 L15
-# Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, WakeEnded, Write,
-#         Served, Noise, Release, Save, RunWake, KillWake, HoldClient, Exit, Told, OwnRequests, Wake, Queue, Troubles, Life,
+# Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, Write,
+#         Served, Noise, Release, Save, HoldClient, Exit, Told, OwnRequests, StartRequests, Queue, Troubles, Life,
 #         ClientDesk, ServerDesk, Relay, RELAY_TABLE
 # Never:  reads a clock, touches a descriptor, parses more of a line than it must
 # Tests:  tests/test_l07_relay.py
@@ -2744,6 +2867,8 @@ ROOTS_REST_S = 0.1
 # A list that the server called changed and nobody asked for again is asked for by us (A9.8).
 RELIST_WAIT_S = 2.0
 FILL_IDLE_S, FILL_BUSY_S = 0.1, 1.0
+# A server that closed its output mostly ends just then, and its exit tells more.
+MUTE_WAIT_S = 0.25
 # Requests that change nothing, whoever answers them.
 HARMLESS = LISTS + ("initialize", "ping", "server/discover")
 STATE_METHODS = ("logging/setLevel", "resources/subscribe", "resources/unsubscribe")
@@ -2786,11 +2911,6 @@ ServerBroke = record(
     "ServerBroke", "text tail", "event: the server's side cannot go on (it does not take input, or a line passed the limit); tail as in Exited")
 
 
-class WakeEnded(Record):
-    """event: the wake predicate ended; "exit status 0" and so on, or why it did not start"""
-    __slots__ = ("text",)
-
-
 class Write(Record):
     """effect: bytes (whole lines) for CLIENT or SERVER"""
     __slots__ = ("side", "raw")
@@ -2800,8 +2920,6 @@ class Write(Record):
 
 
 Save = record("Save", "", "effect: the recording has something new (`Shelf.take_dirty`)")
-RunWake = record("RunWake", "", "effect: start the wake predicate; answered by WakeEnded")
-KillWake = record("KillWake", "", "effect: kill the wake predicate's group")
 HoldClient = record("HoldClient", "hold", "effect: stop (or go on) reading the client, the queue is full")
 Served = record("Served", "method", "effect, for the log alone: a request was answered from the recording")
 Release = record("Release", "", "effect: the generation is over, close what is left of its descriptors")
@@ -2818,63 +2936,22 @@ class Told:
         self.level, self.subscriptions = None, {}
 
 
-class Wake:
-    """The wake predicate (C1-C8): when it may run, what its end means."""
-    __slots__ = ("_relay", "_running")
-
-    def __init__(self, relay):
-        self._relay, self._running = relay, False
-
-    def consider(self):
-        """Run it, if there is one and nothing speaks against it."""
-        relay = self._relay
-        if (relay.settings.wake and not self._running and relay.state == ASLEEP and not relay.leaving
-                and relay.told.initialized and relay.told.init_params is not None):
-            self._running = True
-            relay.out += [RunWake(), SetTimer("wake-limit", relay.now_s + relay.settings.wake_timeout_s)]
-
-    def tick(self, event):
-        """A fixed beat that began with the relay (C2)."""
-        relay = self._relay
-        relay.out.append(SetTimer("wake-tick", relay.now_s + relay.settings.wake_interval_s))
-        self.consider()
-
-    def overran(self, event):
-        self._relay.log("wake command ran longer than its limit", 1)
-        self._relay.out.append(KillWake())
-
-    def ended(self, text):
-        self._running = False
-        relay = self._relay
-        relay.out.append(ClearTimer("wake-limit"))
-        if relay.leaving:
-            return
-        if text == "exit status 0" and relay.state == ASLEEP:
-            relay.log("wake command matched: starting the server", 1)
-            relay.life.start(None, None)
-        elif text not in ("exit status 0", "exit status 1"):
-            relay.log("wake command failed: %s" % text, 1)
-
-    def stop(self):
-        """The relay leaves: no tick any more, and a run ends now (C7)."""
-        if self._running:
-            self._relay.out.append(KillWake())
-        if self._relay.settings.wake:
-            self._relay.out += [ClearTimer("wake-tick"), ClearTimer("wake-limit")]
-
-
 class OwnRequests:
     """The relay's own requests to the server and what their answers mean: replay, refresh, re-listing, fill."""
-    __slots__ = ("_relay", "_open", "_again", "_announce", "stale", "_count")
+    __slots__ = ("_relay", "_open", "_sent", "_again", "_announce", "stale", "_count")
 
     def __init__(self, relay):
-        self._relay, self._open, self._count = relay, {}, 0
+        self._relay, self._open, self._sent, self._count = relay, {}, set(), 0
         self._again, self._announce, self.stale = set(), set(), set()
 
     def reset(self):
         """A generation ended: what it still owed us will not come, what it taught is told."""
-        self._open, self._again, self.stale = {}, set(), set()
+        self._open, self._sent, self._again, self.stale = {}, set(), set(), set()
         self.announce()
+
+    def was_ours(self, key):
+        """True for a second or late answer to a request of this generation: nobody's business any more."""
+        return bool(self._sent) and key in self._sent
 
     def refreshing(self):
         return any(kind == "refresh" for kind, _, _ in self._open.values())
@@ -2891,6 +2968,7 @@ class OwnRequests:
         self._relay.to_server(b'{"jsonrpc":"2.0","id":%s,"method":%s%s}\n' % (
             json_string(ident), json_string(method), params))
         self._open[ident] = (kind, method, self._relay.shelf.entry)
+        self._sent.add(ident)
 
     def replay_handshake(self):
         relay = self._relay
@@ -2908,7 +2986,7 @@ class OwnRequests:
 
     def _replayed(self, entry, parts):
         relay, result = self._relay, parts.get("result", b"null")
-        if result[:1] != b"{":
+        if not is_handshake(result):
             reason = error_text(parts)
             relay.life.fail("refused the handshake%s" % (": " + reason if reason else ""), b"")
             return
@@ -3075,7 +3153,7 @@ class ClientDesk:
         if env.kind == RESPONSE:
             relay.flights.server.pop(env.id_key, None)
             relay.to_server(line)
-            relay.life.roots_answered(env.id_key)
+            relay.start_requests.answered(env.id_key)
             return False
         if env.kind == NOTIFICATION and env.method == "notifications/initialized":
             relay.told.initialized = True
@@ -3177,6 +3255,7 @@ class ClientDesk:
         if method == "initialize":
             if relay.state in (COLD, LIVE):
                 relay.log("handshake passed to the running server", 1)
+                flight.before = (relay.told, relay.shelf.entry)
                 self.remember(line)
                 relay.life.new_handshake()
             flight.entry = relay.shelf.entry
@@ -3227,8 +3306,9 @@ class ServerDesk:
         if kind == RESPONSE and env.version2:
             return self._response(env, line)
         if kind == REQUEST and env.version2:
-            relay.flights.server[env.id_key] = env.id_raw
-            relay.life.server_asked(env.method, env.id_key)
+            if len(relay.flights.server) < MAX_OVERDUE:
+                relay.flights.server[env.id_key] = env.id_raw
+            relay.start_requests.seen(env.method, env.id_key)
             return True
         if kind == NOTIFICATION and env.version2:
             if env.method == "notifications/cancelled":
@@ -3247,12 +3327,16 @@ class ServerDesk:
                 relay.own.put_back(key, own)
                 relay.noise(line)
             return False
+        if relay.own.was_ours(key) or relay.flights.was_overdue(key):
+            return False  # late: answered by ourselves long ago, or nobody's question
         flight = relay.flights.take(key)
         if flight is None:
-            return not relay.flights.was_overdue(key)
+            return True
         if flight.note is not None or flight.startup:
             try:
                 self._learn(flight, members(line))
+            except Unreadable:  # an answer for the client, if not for us
+                relay.log("the answer to %s cannot be read here: not recorded" % flight.method, 1)
             except ValueError:  # no JSON after all, so it was no answer
                 relay.flights.put_back(flight)
                 relay.noise(line)
@@ -3290,12 +3374,13 @@ class ServerDesk:
 
     def _learn_handshake(self, flight, parts, good):
         relay, entry = self._relay, flight.entry
-        if good and entry is not None:
+        if good and entry is not None and is_handshake(parts["result"]):
             outcome = relay.shelf.learn_initialize(entry, parts["result"], replayed=False)
             relay.log("handshake recorded (%s, %s)" % (entry.version, outcome), 2)
             relay.save()
-        elif entry is relay.shelf.entry:  # refused: nothing that a later start could replay
-            relay.told.init_params = relay.shelf.entry = None
+        elif entry is relay.shelf.entry:  # refused: a later start replays the handshake that was good, if there was one
+            relay.told, relay.shelf.entry = flight.before or (Told(), None)
+            relay.life.sent_initialized = relay.told.initialized
         if good:
             relay.life.cold_handshake_done()
 
@@ -3311,8 +3396,13 @@ class ServerDesk:
 
     def _batch(self, env, line):
         """An array of answers and more, in a revision that has batches: closed one by one, passed whole if it can be."""
-        relay, passing = self._relay, []
-        for item, value in zip(envelopes_of(env), env.body):
+        relay, passing, items = self._relay, [], envelopes_of(env)
+        if env.body is None:  # too long to look into
+            return True
+        if not any(item.version2 for item in items):
+            relay.noise(line)
+            return False
+        for item, value in zip(items, env.body):
             own = relay.own.take(item.id_key) if item.kind == RESPONSE else None
             if own is not None:
                 self._own_answer(own, canonical(value).encode("ascii"))
@@ -3333,10 +3423,10 @@ class ServerDesk:
 
 
 TIMERS = {"startup": ("life", "startup_expired"), "idle": ("life", "idle"), "settle": ("life", "release_queue"),
-          "window": ("life", "window_closed"), "call": ("troubles", "calls_overdue"), "ladder": ("life", "child_event"),
+          "window": ("start_requests", "window_closed"), "call": ("troubles", "calls_overdue"), "ladder": ("life", "child_event"),
           "fill": ("life", "fill"), "relist": ("own", "relist"), "own-limit": ("own", "give_up"),
-          "wake-tick": ("wake", "tick"), "wake-limit": ("wake", "overran"), "drain": ("life", "drain_over")}
-GENERATION_TIMERS = ("startup", "idle", "settle", "window", "relist", "fill", "own-limit", "call")
+          "mute": ("life", "output_closed"), "last": ("life", "stop"), "wake-tick": ("wake", "tick"), "wake-limit": ("wake", "overran"), "drain": ("life", "drain_over")}
+GENERATION_TIMERS = ("startup", "idle", "settle", "window", "relist", "fill", "own-limit", "call", "mute", "last")
 # Of a line that is no message, what a person may see.
 NOISE_BYTES = 200
 
@@ -3404,7 +3494,7 @@ class Troubles:
         words = printable(bytes(tail).decode("utf-8", "replace")).strip()
         if words:
             parts.append("its stderr ends: %s" % words)
-        return "; ".join(parts + [advice])
+        return printable("; ".join(parts + [advice]))
 
     def answer_all(self, what, tail, advice="the next request starts the server again"):
         """An error for every open request; the server's own are called off."""
@@ -3469,13 +3559,48 @@ class Troubles:
         self.watch_calls()
 
 
+class StartRequests:
+    """What the server asks right after its start: part of the recording, and answered before the queue (design 4.3)."""
+    __slots__ = ("_relay", "_asked", "_roots_key", "_started_s")
+
+    def __init__(self, relay):
+        self._relay, self._asked, self._roots_key, self._started_s = relay, [], None, relay.now_s
+
+    def expects_roots(self):
+        relay, capabilities = self._relay, self._relay.told.capabilities
+        return (relay.shelf.entry is not None and "roots/list" in relay.shelf.entry.start_requests
+                and isinstance(capabilities, dict) and "roots" in capabilities)
+
+    def seen(self, method, key):
+        """A request of the server."""
+        if method == "roots/list":
+            self._roots_key = key
+        relay = self._relay
+        early = relay.now_s - self._started_s < SETTLE_WAIT_S or relay.state in (COLD, REPLAY, SETTLE)
+        if early and method not in self._asked and method != "ping":
+            self._asked.append(method)
+            known = relay.shelf.entry.start_requests if relay.shelf.entry else ()
+            if method not in known:
+                relay.shelf.learn_start_requests(sorted(set(known) | {method}))
+                relay.save()
+
+    def window_closed(self, event):
+        self._relay.shelf.learn_start_requests(sorted(self._asked))
+        self._relay.save()
+
+    def answered(self, key):
+        """The client answered a request of the server; if it was the one for its roots, the queue may go soon."""
+        if self._relay.state == SETTLE and key is not None and key == self._roots_key:
+            self._relay.out.append(SetTimer("settle", self._relay.now_s + ROOTS_REST_S))
+
+
 class Life:
     """The generations of the server: start, queue, deadline, stop, and what is said when one ends badly.
 
     Fields up to `_started_s` belong to one generation and are set anew at its start.
     """
-    __slots__ = ("startup_armed", "sent_initialized", "discarding", "heard", "_asked", "_roots_key", "_started_s",
-                 "generation", "batches", "queue", "_relay", "_child", "_backoff")
+    __slots__ = ("startup_armed", "sent_initialized", "discarding", "heard", "_started_s", "generation",
+                 "batches", "queue", "_relay", "_child", "_backoff")
 
     def __init__(self, relay):
         self._relay, self._child = relay, Child(relay.settings.stop_grace_s)
@@ -3485,7 +3610,7 @@ class Life:
 
     def _new_generation(self):
         self.startup_armed = self.sent_initialized = self.discarding = self.heard = False
-        self._asked, self._roots_key, self._started_s = [], None, self._relay.now_s
+        self._started_s, self._relay.start_requests = self._relay.now_s, StartRequests(self._relay)
         self._relay.troubles = Troubles(self._relay)
         self._relay.shelf.new_start()
 
@@ -3540,9 +3665,7 @@ class Life:
         self.heard = True
         self._backoff.succeeded()
         relay.out.append(SetTimer("window", relay.now_s + SETTLE_WAIT_S))
-        capabilities = relay.told.capabilities
-        if (relay.shelf.entry is not None and "roots/list" in relay.shelf.entry.start_requests
-                and isinstance(capabilities, dict) and "roots" in capabilities):
+        if relay.start_requests.expects_roots() and not relay.leaving:
             relay.become(SETTLE)
             relay.out.append(SetTimer("settle", relay.now_s + SETTLE_WAIT_S))
         else:
@@ -3567,32 +3690,19 @@ class Life:
         relay.log("server ready after %.0f ms" % ((relay.now_s - self._started_s) * 1000), 2)
         self._want_fill()
         self.settle_start()
+        if relay.leaving:
+            self.stop()
+
+    def hurry_replay(self):
+        """The client's input ended while its requests wait: they go out as soon as the handshake allows, or not at all."""
+        if self._relay.state == SETTLE:
+            self.release_queue()
+        else:
+            self._relay.out.append(SetTimer("last", self._relay.now_s + CLOSE_WAIT_S))
 
     def _want_fill(self):
         if self._relay.settings.fill:
             self._relay.out.append(SetTimer("fill", self._relay.now_s + FILL_IDLE_S))
-
-    def server_asked(self, method, key):
-        """A request of the server; those at its start are part of the recording."""
-        if method == "roots/list":
-            self._roots_key = key
-        relay = self._relay
-        early = relay.now_s - self._started_s < SETTLE_WAIT_S or relay.state in (COLD, REPLAY, SETTLE)
-        if early and method not in self._asked and method != "ping":
-            self._asked.append(method)
-            known = relay.shelf.entry.start_requests if relay.shelf.entry else ()
-            if method not in known:
-                relay.shelf.learn_start_requests(sorted(set(known) | {method}))
-                relay.save()
-
-    def window_closed(self, event):
-        self._relay.shelf.learn_start_requests(sorted(self._asked))
-        self._relay.save()
-
-    def roots_answered(self, key):
-        """The client answered a request of the server; if it was the one for its roots, the queue may go soon."""
-        if self._relay.state == SETTLE and key is not None and key == self._roots_key:
-            self._relay.out.append(SetTimer("settle", self._relay.now_s + ROOTS_REST_S))
 
     def settle_start(self):
         """End the startup deadline once nothing of the start is open (A10.1)."""
@@ -3653,7 +3763,7 @@ class Life:
             return "handshake" if relay.told.init_params is not None else "start"
         return "listing" if self.startup_armed and relay.own.refreshing() else "call"
 
-    def stop(self):
+    def stop(self, event=None):
         """Put the child on its ladder, once."""
         relay = self._relay
         relay.out += [ClearTimer(name) for name in GENERATION_TIMERS]
@@ -3677,6 +3787,13 @@ class Life:
                 relay.exit(EXIT_FAILED)
             else:
                 relay.out.append(effect)
+
+        if type(event) is OutputClosed and self._child.state == UP and relay.state != STOPPING:
+            relay.out.append(SetTimer("mute", relay.now_s + MUTE_WAIT_S))
+
+    def output_closed(self, event):
+        """It still runs, but no answer can come any more."""
+        self.fail("server closed its output", event.tail)
 
     def spawn_failed(self, event):
         self.child_event(event)
@@ -3739,7 +3856,7 @@ RELAY_TABLE = {(state, event): name for event, row in _ROWS.items() for state, n
 class Relay:
     """The engine. handle(event, now_s) -> [effects]; see the theory for the states."""
     __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "wake", "troubles", "life",
-                 "leaving", "active_s", "client_desk", "_server_desk", "_draining", "_exited")
+                 "start_requests",                 "leaving", "active_s", "client_desk", "_server_desk", "_draining", "_exited")
 
     def __init__(self, settings, shelf):
         self.settings, self.shelf, self.state, self.now_s, self.out = settings, shelf, ASLEEP, 0.0, []
@@ -3768,6 +3885,11 @@ class Relay:
     def _taken(self):
         out, self.out = self.out, []
         return out
+
+    def may_wake(self):
+        """True if a wake command may start the server: the client is there, the server is not (C1)."""
+        return (self.state == ASLEEP and not self.leaving and self.told.initialized
+                and self.told.init_params is not None)
 
     def become(self, state):
         """The only writer of `state`."""
@@ -3858,6 +3980,8 @@ class Relay:
         self.wake.stop()
         if self.state == ASLEEP:
             self.exit(EXIT_OK)
+        elif self.state in (REPLAY, SETTLE) and type(event) is ClientGone and event.cause == "end of input":
+            self.life.hurry_replay()  # what was read still gets its chance (A13.7)
         else:
             self.life.stop()
 
@@ -3888,7 +4012,7 @@ class Relay:
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L7
 # Used by: L15
-# Owns:   RunOptions, ClientLink, error_place, Store, ServerLink, Driver, recorded_command, load_store, run_relay
+# Owns:   RunOptions, ClientLink, Store, ServerLink, Driver, recorded_command, load_store, run_relay
 # Never:  decides what the protocol wants; that is the engine's
 # Tests:  tests/test_l08_run.py, and every real-process test
 # ----------------------------------------------------------------------------
@@ -3912,16 +4036,13 @@ class Relay:
 # (64 KiB are kept); a save that never gets the lock is lost, the next start has it.
 # ----------------------------------------------------------------------------
 FLUSH_STALL_S, FLUSH_STALL_AFTER_SIGNAL_S = 5.0, 1.0
-BROKEN_WAIT_S, END_WAIT_S = 0.1, 1.0
+BROKEN_WAIT_S, END_WAIT_S, HANGUP_LOOK_S = 0.1, 1.0, 0.5
 LOCK_RETRY_S, LOCK_GIVE_UP_S = 0.05, 2.0
 TROUBLE_BYTES = 400
 
 
 class RunOptions(Record):
-    """What a relay needs besides the engine's Settings. Paths are str or None; scope: [(word, value)].
-
-    command: what `recorded_command` says of argv.
-    """
+    """What a relay needs besides Settings: paths (str or None), `recorded_command` of argv, scope [(word, value)]."""
     __slots__ = ("argv", "command", "cache_dir", "name", "scope", "max_line_bytes", "log_file", "verbose", "log_style",
                  "stderr_log", "stderr_inherit", "wake_argv")
 
@@ -4106,6 +4227,20 @@ class ClientLink:
     def __init__(self, max_line_bytes):
         self.outbox, self.open, self.held, self._splitter = Outbox(1), True, False, LineSplitter(max_line_bytes)
 
+    def watch_for_end(self, loop, wanted, post):
+        """While the client is not read, look whether it went: a selector would tell of every unread byte, too."""
+        def look():
+            if hung_up(0):
+                self.open = False
+                post(ClientGone("end of input"))
+            else:
+                loop.set_timer("hangup", loop.now_s + HANGUP_LOOK_S, look)
+
+        if wanted:
+            loop.set_timer("hangup", loop.now_s + HANGUP_LOOK_S, look)
+        else:
+            loop.clear_timer("hangup")
+
     def read(self):
         """The events of what can be read now."""
         raw = read_some(0)
@@ -4201,6 +4336,7 @@ class Driver:
             return
         self._watched = now
         watch(0, self._read_client if reads else None)
+        client.watch_for_end(self.loop, client.open and not reads and self._status is None, self.post)
         watch(1, None, self._more if pending else None)
         if link is not None:
             if link.stdin.fd is not None:
@@ -4307,7 +4443,6 @@ class Driver:
         self.loop.clear_timer(effect.name)
 
     def _note(self, effect):
-        """The line of a Log, Served or Noise effect."""
         if type(effect) is Log:
             self.journal.line(effect.text, effect.level)
         elif type(effect) is Served:
@@ -4316,10 +4451,9 @@ class Driver:
             self.sink.put(b"mcp-lazy: stdout of the server: %s\n" % effect.raw.strip())
 
     def _want_save(self, effect):
-        self._save_wanted = True
+        self._save_wanted = True  # behind the answer; again later while another process has the lock
 
     def _save(self):
-        """Write what was learnt, behind the answer; again later while another process has the lock."""
         self._save_wanted = False
         if not self.store.save(self.relay.shelf.take_dirty(), self.loop.now_s):
             self.loop.set_timer("save", self.loop.now_s + LOCK_RETRY_S, self._save)
@@ -4373,14 +4507,6 @@ class Driver:
         self.loop.close()
 
 
-def error_place(error):
-    """"TypeError (...) in line 7": an error of ours in a few words, without values of anybody's."""
-    trace = error.__traceback__
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return "%s in line %d" % (type(error).__name__, trace.tb_lineno)
-
-
 EFFECTS = {
     Write: "_write", Spawn: "_spawn", CloseInput: "_close_input", KillGroup: "_kill_group", Release: "_release",
     SetTimer: "_set_timer", ClearTimer: "_clear_timer", Log: "_note", Noise: "_note", Served: "_note", Save: "_want_save",
@@ -4393,7 +4519,10 @@ def run_relay(options, settings):
     store, trouble = load_store(options)
     relay = Relay(settings, Shelf(store.recording, options.scope))
     relay.shelf.now_ms = int(wall_s() * 1000)
-    driver = Driver(options, relay, store)
+    try:
+        driver = Driver(options, relay, store)
+    except OSError as error:
+        raise LazyError("cannot start: %s" % error.strerror) from None
     if trouble:
         driver.journal.warn(trouble)
     driver.journal.line("start (%s)" % ("warm" if store.recording.entries else "cold"))

@@ -105,7 +105,7 @@ class SimRelay(World):
 class SimPlace:
     def __init__(self, flags):
         self.flags, self.disk, self.starts = dict(flags), None, 0
-        self.name = lazy.server_name(["python3", str(harness.FAKE)])
+        self.name = lazy.server_name(lazy.recorded_command(["python3", str(harness.FAKE)]))
 
     def set(self, flags):
         self.flags.update(flags)
