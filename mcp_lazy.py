@@ -1,11 +1,11 @@
-#!/usr/bin/env -S python3 -I -S -c "import sys;exec(open(sys.argv[1]).read(2250))"
+#!/usr/bin/env -S python3 -I -S -c "import sys,_signal;_signal.signal(2,0);exec(open(sys.argv[1]).read(2330))"
 # The lines down to the ruler run twice: as the text that line 1 hands to exec (no __file__), and in the module (idle).
 import sys
 if "__file__" not in globals():
     if sys.version_info < (3, 9):
         sys.stderr.write("mcp-lazy: needs Python 3.9 or later, this is %s\n" % sys.version.split()[0])
         sys.exit(2)
-    import _signal
+    import _signal  # line 1 has set SIGINT back to its default: no KeyboardInterrupt before this
     import posix
     import _frozen_importlib_external as loaders
     for number in (1, 2, 15):  # HUP, INT, TERM until the relay listens itself: there is nothing yet to clean up

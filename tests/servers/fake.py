@@ -238,6 +238,13 @@ def do_deaf(args, message):
         sleep(60)
 
 
+def do_closeout(args, message):
+    """Closes its output and stays: no answer can come."""
+    os.close(1)
+    while True:
+        sleep(60)
+
+
 def do_raw(args, message):
     """Writes text to stdout as it is, then answers."""
     write_all(1, args["text"].encode("latin-1"))
