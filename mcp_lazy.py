@@ -2170,7 +2170,7 @@ class Tasks:
 #
 # An exit is a wait status. After it the output is read for 250 ms more at most,
 # because somebody who left the group may hold the pipe open for ever. Closed
-# output alone proves nothing: some servers close stdout and go on.
+# output alone is no exit; what it means for open requests is the owner's business.
 # What can still go wrong: a member that moved to another session is out of
 # reach, and a STUCK process keeps its memory; both are said in the manual.
 # ----------------------------------------------------------------------------
