@@ -730,8 +730,12 @@ def _skim_ends(line):
     if head_end is not None and not _one_container(line, head_end, tail_start):
         return None
     head.update(tail)
-    if head.get("id") == b"" or not head.keys() & {"method", "result", "error"}:
-        return None  # a container as id, or what makes it a message lies in the middle
+    if head.get("id") == b"":  # a container: only the whole line tells its text
+        return None
+    if not head.keys() & {"method", "result", "error"}:  # what makes it a message lies in the middle
+        if len(line) <= PARSED_BYTES or line.find(b'"method"') >= 0:
+            return None
+        head["result"] = b""  # an answer, as nothing in it is a method, and too long to be asked further
     return _envelope_of_raw(head)
 
 

@@ -128,6 +128,14 @@ def test_a7_15_a_batch_that_is_too_long_to_look_into_still_passes():
     (cold().then(b'[{"jsonrpc":"2.0","id":1,"method":"x"}]\n') >> says(answer) << to_client(answer)).check()
 
 
+@pytest.mark.parametrize("size", [10, 3000, 3000000])
+def test_a11_4_an_answer_with_its_result_between_other_containers_is_one(size):
+    answer = b'{"jsonrpc":"2.0","id":1,"_meta":{},"result":{"x":"%s"},"more":{}}\n' % (b"x" * size)
+    book = cold().then(request(1, "x"))
+    (book >> says(answer) << to_client(answer)).check()
+    assert not book.relay.flights
+
+
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_a7_13_the_limit_is_the_same_for_whole_lines_and_pieces(pieces):
     for size, passes in ((100, True), (101, False)):
