@@ -86,7 +86,8 @@ Start reading at L7 (what happens), then L5 (processes), then L3 (every system c
 # the C halves of the public modules, which stand in where one is missing.
 # `selectors` costs 6 ms and is imported by the loop after the first answers.
 # What can still go wrong: no folder of the user's own (HOME unset, read-only):
-# then the file is compiled at each start and nothing else changes.
+# then the file is compiled at each start and nothing else changes. A SIGINT in
+# the moment between CPython's own start and line 1 is a KeyboardInterrupt.
 # ----------------------------------------------------------------------------
 import errno
 import time
@@ -2877,6 +2878,8 @@ MUTE_WAIT_S = 0.25
 HARMLESS = LISTS + ("initialize", "ping", "server/discover")
 STATE_METHODS = ("logging/setLevel", "resources/subscribe", "resources/unsubscribe")
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+# What the ids of our own requests to the server begin with.
+OWN_ID = "mcp-lazy-"
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 CANCELLED = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n'
 CHANGED = {"tools/list": "notifications/tools/list_changed", "prompts/list": "notifications/prompts/list_changed",
@@ -2888,8 +2891,6 @@ class Settings(Record):
     """What the command line said, in seconds and plain values; see the option table of the CLI."""
     __slots__ = ("start_timeout_ns", "idle_stop_s", "stop_grace_s", "drain_s", "call_timeout_ns", "restart_backoff_s",
                  "refresh_fatal", "fill", "server_name", "wake", "wake_interval_s", "wake_timeout_s", "log_calls")
-
-
 
 
 class ClientLines(Record):
@@ -2942,20 +2943,16 @@ class Told:
 
 class OwnRequests:
     """The relay's own requests to the server and what their answers mean: replay, refresh, re-listing, fill."""
-    __slots__ = ("_relay", "_open", "_sent", "_again", "_announce", "stale", "_count")
+    __slots__ = ("_relay", "_open", "_again", "_announce", "stale", "_count")
 
     def __init__(self, relay):
-        self._relay, self._open, self._sent, self._count = relay, {}, set(), 0
+        self._relay, self._open, self._count = relay, {}, 0
         self._again, self._announce, self.stale = set(), set(), set()
 
     def reset(self):
         """A generation ended: what it still owed us will not come, what it taught is told."""
-        self._open, self._sent, self._again, self.stale = {}, set(), set(), set()
+        self._open, self._again, self.stale = {}, set(), set()
         self.announce()
-
-    def was_ours(self, key):
-        """True for a second or late answer to a request of this generation: nobody's business any more."""
-        return bool(self._sent) and key in self._sent
 
     def refreshing(self):
         return any(kind == "refresh" for kind, _, _ in self._open.values())
@@ -2972,11 +2969,10 @@ class OwnRequests:
         self._relay.to_server(b'{"jsonrpc":"2.0","id":%s,"method":%s%s}\n' % (
             json_string(ident), json_string(method), params))
         self._open[ident] = (kind, method, self._relay.shelf.entry)
-        self._sent.add(ident)
 
     def replay_handshake(self):
         relay = self._relay
-        self.send("mcp-lazy-init-%d" % relay.life.generation, "replay", "initialize", relay.told.init_params)
+        self.send(OWN_ID + "init-%d" % relay.life.generation, "replay", "initialize", relay.told.init_params)
 
     def answered(self, own, parts):
         """One of ours came back; parts: the members of the answer."""
@@ -3007,9 +3003,9 @@ class OwnRequests:
         relay.to_server(INITIALIZED)
         relay.life.sent_initialized = True
         if told.level is not None:
-            self.send("mcp-lazy-level-%d" % relay.life.generation, "state", "logging/setLevel", told.level)
+            self.send(OWN_ID + "level-%d" % relay.life.generation, "state", "logging/setLevel", told.level)
         for number, params in enumerate(told.subscriptions.values(), 1):
-            self.send("mcp-lazy-subscribe-%d-%d" % (relay.life.generation, number), "state", "resources/subscribe", params)
+            self.send(OWN_ID + "subscribe-%d-%d" % (relay.life.generation, number), "state", "resources/subscribe", params)
         for method in relay.shelf.entry.lists if relay.shelf.entry else ():
             self._refresh(method)
         if not relay.settings.refresh_fatal:
@@ -3020,7 +3016,7 @@ class OwnRequests:
         relay.out.append(SetTimer("own-limit", relay.now_s + seconds(relay.settings.start_timeout_ns)))
 
     def _refresh(self, method):
-        self.send("mcp-lazy-check-%d-%s" % (self._relay.life.generation, method), "refresh", method)
+        self.send(OWN_ID + "check-%d-%s" % (self._relay.life.generation, method), "refresh", method)
 
     def _refreshed(self, entry, method, parts):
         relay = self._relay
@@ -3095,7 +3091,7 @@ class OwnRequests:
         stale, self.stale = self.stale, set()
         for method in sorted(stale):
             self._count += 1
-            self.send("mcp-lazy-relist-%d-%d" % (self._relay.life.generation, self._count), "relist", method)
+            self.send(OWN_ID + "relist-%d-%d" % (self._relay.life.generation, self._count), "relist", method)
 
     def fill(self):
         """Ask for every advertised list that is not recorded yet (A6.8)."""
@@ -3105,7 +3101,7 @@ class OwnRequests:
         for method in LISTS:
             if CAPABILITY_OF[method] in shelf.capabilities() and method not in shelf.entry.lists:
                 self._count += 1
-                self.send("mcp-lazy-fill-%d-%d" % (relay.life.generation, self._count), "fill", method)
+                self.send(OWN_ID + "fill-%d-%d" % (relay.life.generation, self._count), "fill", method)
                 self._limit()
 
     def give_up(self, event):
@@ -3331,11 +3327,11 @@ class ServerDesk:
                 relay.own.put_back(key, own)
                 relay.noise(line)
             return False
-        if relay.own.was_ours(key) or relay.flights.was_overdue(key):
-            return False  # late: answered by ourselves long ago, or nobody's question
+        if relay.flights.was_overdue(key):
+            return False
         flight = relay.flights.take(key)
-        if flight is None:
-            return True
+        if flight is None:  # a second or late answer: ours is nobody's business (A8.2), theirs may be of use to them
+            return not (isinstance(key, str) and key.startswith(OWN_ID))
         if flight.note is not None or flight.startup:
             try:
                 self._learn(flight, members(line))
@@ -5042,8 +5038,11 @@ def example_server(delay_s):
         except (PeerError, KeyError, TypeError, ValueError) as error:
             code = getattr(error, "rpc_code", -32602)
             answer = error_line(env.id_raw, error_object(code, str(error) or "invalid params"))
-        sys.stdout.buffer.write(answer)
-        sys.stdout.buffer.flush()
+        try:
+            sys.stdout.buffer.write(answer)
+            sys.stdout.buffer.flush()
+        except OSError:  # nobody reads any more
+            exit_now(EXIT_OK)
     return EXIT_OK
 
 
