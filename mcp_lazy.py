@@ -4036,7 +4036,7 @@ class Relay:
 # (64 KiB are kept); a save that never gets the lock is lost, the next start has it.
 # ----------------------------------------------------------------------------
 FLUSH_STALL_S, FLUSH_STALL_AFTER_SIGNAL_S = 5.0, 1.0
-BROKEN_WAIT_S, END_WAIT_S, HANGUP_LOOK_S = 0.1, 1.0, 0.5
+BROKEN_WAIT_S, END_WAIT_S, HANGUP_LOOK_S, PIPE_READS = 0.1, 1.0, 0.5, 32
 LOCK_RETRY_S, LOCK_GIVE_UP_S = 0.05, 2.0
 TROUBLE_BYTES = 400
 
@@ -4230,10 +4230,10 @@ class ClientLink:
     def watch_for_end(self, loop, wanted, post):
         """While the client is not read, look whether it went: a selector would tell of every unread byte, too."""
         def look():
-            if hung_up(0):
-                self.open = False
-                post(ClientGone("end of input"))
-            else:
+            for _ in range(PIPE_READS if hung_up(0) else 0):  # what it left is a pipe full at most, then comes the end
+                for event in self.read() if self.open else ():
+                    post(event)
+            if self.open:
                 loop.set_timer("hangup", loop.now_s + HANGUP_LOOK_S, look)
 
         if wanted:
@@ -4331,7 +4331,7 @@ class Driver:
         link, watch, client = self.link, self.loop.watch, self.client
         waiting, pending = link.stdin.pending_bytes if link is not None else 0, client.outbox.pending_bytes
         reads = client.open and not client.held and waiting <= MAX_QUEUE_BYTES and self._status is None
-        now = (reads, waiting > 0, pending > 0, pending > MAX_OUTPUT_BYTES, link, link and link.stdin.fd, self._status)
+        now = (client.open, reads, waiting > 0, pending > 0, pending > MAX_OUTPUT_BYTES, link, link and link.stdin.fd, self._status)
         if now == self._watched:
             return
         self._watched = now

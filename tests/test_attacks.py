@@ -42,6 +42,20 @@ def test_a13_6_a_client_that_goes_while_it_is_held_back_is_noticed(box, asleep):
     assert relay.wait(5.0) == 0
 
 
+@slow
+def test_a13_8_what_a_client_wrote_before_it_went_is_not_lost_while_it_is_held_back(box):
+    """More than the queue holds, from a writer that is gone before the server has started."""
+    fake = box.fake(start_delay=1.5)
+    relay = box.relay(fake, "--drain=20s")
+    relay.send(initialize())
+    pad = "x" * 60000
+    for ident in range(1, 142):  # just above 8 MiB: the last one waits in the pipe when the writer closes it
+        relay.send(message("tools/call", ident, {"name": "pid", "arguments": {"pad": pad}}))
+    relay.close()
+    assert all("result" in relay.answer(ident, 20.0) for ident in range(1, 142))
+    assert relay.wait(10.0) == 0
+
+
 @pytest.mark.parametrize("option", ["--idle-stop=2000000h", "--call-timeout=2000000h", "--start-timeout=2000000h"])
 def test_a2_3_the_longest_durations_are_only_long(box, option):
     relay = box.relay(box.fake(), option)
