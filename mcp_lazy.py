@@ -1335,6 +1335,10 @@ class Processes:
             null = open_null()
         except OSError as error:
             raise SpawnError("no descriptors for the guard process: %s" % error.strerror) from None
+        posix.set_blocking(write_fd, False)
+        self._guard_fd = write_fd
+        for pid in self._live:  # in the pipe before there is a reader: we may be killed at any moment
+            self._tell_guard(b"+%d\n" % pid)
         actions = [(posix.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((read_fd, null, null))]
         try:
             self._guard_pid = posix.posix_spawn(
@@ -1344,14 +1348,11 @@ class Processes:
             self._guard_pid = _fork_guard(read_fd, null)
         except OSError as error:
             close_quietly(write_fd)
+            self._guard_fd = None
             raise SpawnError("the guard process (/bin/sh) does not start: %s" % error.strerror) from None
         finally:
             posix.close(read_fd)
             posix.close(null)
-        posix.set_blocking(write_fd, False)
-        self._guard_fd = write_fd
-        for pid in self._live:
-            self._tell_guard(b"+%d\n" % pid)
 
     def _start_guard_again(self):
         """Somebody killed the guard; what runs is not left without one."""

@@ -64,7 +64,7 @@ def test_a2_3_the_longest_durations_are_only_long(box, option):
     relay.finish()
 
 
-DEEP = b"[" * 3000 + b"]" * 3000
+DEEP = b"[" * 100000 + b"]" * 100000
 LONG = b"7" * 5000
 
 
