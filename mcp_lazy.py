@@ -440,10 +440,7 @@ class LineSplitter:
 
     def _finish(self, data):
         """The kept piece and its end: one block, unless it grew too long."""
-        if self._skipping:
-            self._skipping = False
-            return []
-        self._keep(data)
+        self._keep(data)  # does nothing for a line that is skipped already
         if self._skipping:
             self._skipping = False
             return []
@@ -1633,7 +1630,7 @@ def home_dir(environment):
 
 
 def user_cache_dir(environment):
-    """(folder for recordings, folder to trust above it or None) by A4.1 and A4.3."""
+    """The folder (str) for recordings: below the user's cache folder, else one of our own in the temp dir (A4.1, A4.3)."""
     xdg, home = environment.get(b"XDG_CACHE_HOME", b""), environment.get(b"HOME", b"")
     if sys.platform == "darwin":
         root = home + b"/Library/Caches" if home else b""
