@@ -58,9 +58,10 @@ L0 to L8 run in every relay, what is below the cold line only on demand.
 
   L0 PRELUDE launcher, limits          L5 CHILD  start, stop, kill
   L1 VALUES  records, errors, words    L6 RECORD answers without waking
-  L2 BYTES   lines, JSON, envelopes    L7 RELAY  the engine: who gets what when
-  L3 KERNEL  every system call         L8 RUN    binds the engine to the world
-  L4 LOOP    selector, timers, tasks   ------ cold line ------
+  L2 BYTES   lines, JSON, envelopes    L6b STANDIN what the relay says itself
+  L3 KERNEL  every system call         L7 RELAY  the engine: who gets what when
+  L4 LOOP    selector, timers, tasks   L8 RUN    binds the engine to the world
+                                       ------ cold line ------
                                        L9 SESSION the client side of MCP
                                        L15 CLI    options, help, demo
 
@@ -69,7 +70,7 @@ Start reading at L7 (what happens), then L5 (processes), then L3 (every system c
 # L0 PRELUDE - launcher, hot imports, version, limits            [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   -
-# Used by: L1 L2 L3 L6 L7 L8 L15
+# Used by: L1 L2 L3 L6 L6b L7 L8 L15
 # Owns:   VERSION, MAX_LINE_BYTES, MAX_QUEUE_BYTES, MAX_OUTPUT_BYTES, MAX_RESULT_BYTES, MAX_RECORDING_BYTES, TAIL_BYTES
 # Never:  imports what the first warm answer does not need
 # Tests:  tests/test_l00_prelude.py
@@ -127,7 +128,7 @@ TAIL_BYTES = 8 * 1024
 # L1 VALUES - records, errors, durations, words, secrets          [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L3 L4 L5 L7 L8 L9 L15
+# Used by: L3 L4 L5 L6 L6b L7 L8 L9 L15
 # Owns:   Record, LazyError, UsageError, SpawnError, PeerError, Bug, error_place, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
 #         parse_duration, format_duration, parse_bool, seconds, printable, redact, secret_values, format_log_line
 # Never:  reads a clock, the environment or a file
@@ -337,7 +338,7 @@ def format_log_line(style, pid, stamp, text):
 # L2 BYTES - lines, JSON with spans, JSON-RPC envelopes, keys     [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L6 L7 L8 L9 L15
+# Used by: L6 L6b L7 L8 L9 L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
 #         envelopes_of, all_notifications, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
@@ -497,8 +498,14 @@ class _Number(str):
     """The text of a JSON number that is not an integer literal."""
 
 
+class _Spelled(_Exact):
+    """All numbers stay text, as they are spelled."""
+    parse_int = staticmethod(lambda text: _Number(text))
+
+
 _scan = make_scanner(_Plain)
 _scan_exact = make_scanner(_Exact)
+_scan_spelled = make_scanner(_Spelled)
 # SystemError: the C scanner takes its JSONDecodeError from `json.decoder` and raises nothing where that was never
 # imported (3.9 to 3.12), which the interpreter reports so.
 _SCAN_ERRORS = (ValueError, StopIteration, RecursionError, IndexError, SystemError)
@@ -532,7 +539,30 @@ def members(raw):
 
     Values are cut out verbatim. ValueError if `raw` is not one whole object.
     """
-    text, found = bytes(raw).decode("utf-8"), {}
+    text = bytes(raw).decode("utf-8")
+    return {name: text[start:end].encode("utf-8") for name, (start, end) in _spans(text).items()}
+
+
+def with_members(raw, changes):
+    """A JSON object (bytes) with top-level members set: {name: raw value}; all other bytes stay. ValueError as above."""
+    text = bytes(raw).decode("utf-8")
+    spans, edits, added = _spans(text), [], ""
+    for name, value in changes.items():
+        if name in spans:
+            edits.append(spans[name] + (value.decode("utf-8"),))
+        else:
+            added += "," + encode_basestring_ascii(name) + ":" + value.decode("utf-8")
+    if added:
+        close = text.rindex("}")
+        edits.append((close, close, added if spans else added[1:]))
+    for start, end, value in sorted(edits, reverse=True):
+        text = text[:start] + value + text[end:]
+    return text.encode("utf-8")
+
+
+def _spans(text):
+    """{name: (start, end) of its value} of the top-level members of an object's text."""
+    found = {}
     at = _past_space(text, 0)
     try:
         more = text[at] == "{"
@@ -544,7 +574,7 @@ def members(raw):
             colon = _past_space(text, at)
             start = _past_space(text, colon + 1)
             end = _scan(text, start)[1]
-            found[name] = text[start:end].encode("utf-8")
+            found[name] = start, end
             at = _past_space(text, end)
             if text[colon] != ":" or text[at] not in ",}":
                 raise ValueError("no colon or comma")
@@ -590,6 +620,41 @@ def canonical(value):
         return "[%s]" % ",".join([canonical(item) for item in value])
     text = str(value)
     return text if len(text) <= LONGEST_NUMBER else _exact_number(text)
+
+
+def spelled_json(raw):
+    """The value of a JSON text with every number as the text that it is spelled with, for `go_text`. ValueError."""
+    text = raw.decode("utf-8")
+    try:
+        value, end = _scan_spelled(text, _past_space(text, 0))
+    except _SCAN_ERRORS as error:
+        raise ValueError("not JSON: %s" % error) from None
+    return value
+
+
+def go_text(value):
+    """The text that Go's encoder makes of a value of `spelled_json` (B6).
+
+    Sorted names, no spaces, text as UTF-8, `<>&` and U+2028/9 escaped, lone surrogates become U+FFFD.
+    """
+    if isinstance(value, dict):
+        return "{%s}" % ",".join(_go_string(name) + ":" + go_text(value[name]) for name in sorted(value))
+    if isinstance(value, list):
+        return "[%s]" % ",".join([go_text(item) for item in value])
+    if isinstance(value, _Number):
+        return str(value)
+    return _go_string(value) if isinstance(value, str) else canonical(value)
+
+
+def _go_string(text):
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    out = ['"']
+    for c in text:
+        if c < " " or c in '"\\':
+            out.append(encode_basestring_ascii(c)[1:-1])
+        else:
+            out.append("\\u%04x" % ord(c) if c in "<>&\u2028\u2029" else c)
+    return "".join(out) + '"'
 
 
 def same_json(one, other):
@@ -897,7 +962,7 @@ def all_notifications(block):
     if block.count(b"\n" + head) != lines - 1 or head[2:3] == b"m" and block.count(b'"jsonrpc":"2.0"}\n') != lines:
         return False
     return (b'"id"' not in block and b"list_changed" not in block and b"cancelled" not in block
-            and b"\\u00" not in block)
+            and b"acknowledged" not in block and b"\\u00" not in block)
 
 
 def cancelled_key(env, line):
@@ -924,8 +989,9 @@ MAX_OVERDUE = 10000
 class Flight:
     """One open request of the client.
 
-    note: what its answer teaches (a list method, "initialize", or (method, params)); entry: the one it is recorded
-    in; before: what a handshake that is refused falls back to; batch: the number of its array or 0; startup: it
+    note: what its answer teaches (a recorded method, or (method, params)); entry: the one it is recorded in; before:
+    what a handshake that is refused falls back to, a request of the modern era as it was read, or the line of a
+    subscription; batch: the number of its array or 0; startup: it
     keeps the startup deadline armed.
     """
     __slots__ = ("method", "key", "id_raw", "batch", "queued", "startup", "note", "entry", "before", "since_s")
@@ -974,12 +1040,20 @@ class Flights:
         self.add(flight)
         self.startup += flight.startup
 
-    def overdue(self, flight):
-        """Close one that we answered ourselves; its late answer will be dropped."""
-        self._open[flight.key].remove(flight)
-        if not self._open[flight.key]:
+    def close(self, flight):
+        """Close this very one; False if it is no longer open."""
+        flights = self._open.get(flight.key, [])
+        if flight not in flights:
+            return False
+        flights.remove(flight)
+        if not flights:
             del self._open[flight.key]
         self.startup -= flight.startup
+        return True
+
+    def overdue(self, flight):
+        """Close one that we answered ourselves; its late answer will be dropped."""
+        self.close(flight)
         if not flight.queued and len(self._overdue) < MAX_OVERDUE:
             self._overdue[flight.key] = self._overdue.get(flight.key, 0) + 1
 
@@ -1029,7 +1103,7 @@ def errors_array(id_raws, error_raw):
 # L3 KERNEL - every system call                                    [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1
-# Used by: L4 L8 L9 L15
+# Used by: L4 L6 L8 L9 L15
 # Owns:   monotonic_s, wall_s, this_pid, filesystem_bytes, read_some, write_some, make_pipe, open_null, open_append,
 #         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, current_environment, own_environment,
 #         set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble, read_private_file,
@@ -1604,6 +1678,13 @@ def program_stat(path):
     return seen.st_size, seen.st_mtime_ns, bool(seen.st_mode & 0o111)
 
 
+def word_stat(word, index):
+    """(absolute path, size, mtime in ns, executable?) of the regular file that a word of a command names, or None."""
+    path = find_program(word) if index == 0 else word
+    seen = program_stat(path) if path else None
+    return (absolute_path(path),) + seen if seen else None
+
+
 def absolute_path(path):
     """Lexically absolute and normalised, symlinks left alone."""
     if path[:1] != "/":
@@ -1682,6 +1763,15 @@ def read_private_file(path, limit):
         return None
     finally:
         posix.close(fd)
+
+
+def touch_older(path, age_s):
+    """Set a file's times to now if its mtime is older than age_s; a failure is nobody's trouble."""
+    try:
+        if time.time() - posix.stat(path).st_mtime > age_s:
+            posix.utime(path)
+    except OSError:
+        pass
 
 
 def replace_file(path, raw):
@@ -2151,7 +2241,7 @@ class Tasks:
 # L5 CHILD - when to start, stop and kill one server process      [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L1
-# Used by: L7 L8
+# Used by: L6b L7 L8
 # Owns:   CHILD_TABLE, Child, Wake, RunWake, KillWake, WakeEnded, Backoff, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
 #         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted
 # Never:  reads a clock, touches a descriptor, knows what an MCP message is
@@ -2360,17 +2450,17 @@ class Child:
         self._out.append(Ended(self._exited.text, self._exited.tail))
 
 # ============================================================================
-# L6 RECORD - recordings: keys, entries, file form, merge         [pure, hot]
+# L6 RECORD - recordings: keys, entries, file form, merge   [mostly pure, hot]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L2
-# Used by: L7 L8 L9 L15
-# Owns:   SCHEMA, LISTS, LIST_MEMBER, program_words, file_key, Entry, entry_key, Recording, read_recording,
-#         write_recording, merged_recording, Shelf, is_handshake, is_plain_listing, is_modern, error_code, error_text, version_of
-# Never:  opens a file, reads a clock
-# Tests:  tests/test_l06_record.py
+# Uses:   L0 L1 L2 L3
+# Used by: L6b L7 L8 L9 L15
+# Owns:   SCHEMA, LISTS, LIST_MEMBER, program_words, file_key, Answer, Entry, entry_key, probe_keys, Recording,
+#         write_recording, merged_recording, import_older, Store, recorded_command, load_store, PageSet, ModernRequest, is_handshake, is_plain_listing, is_modern, error_code, error_text, version_of
+# Never:  reads a clock; touches a file but in `Store` and `load_store`
+# Tests:  tests/test_l06_record.py, tests/test_cache.py, tests/test_import.py
 # ----------------------------------------------------------------------------
-# Theory: a recording is what a server answered to `initialize` and the listings,
-# verbatim, under everything that can change these answers: the file's name is
+# Theory: a recording is what a server answered to `initialize`, `server/discover`
+# and the listings, verbatim, with the time, under everything that can change these answers: the file's name is
 # made of the command (all words, and size and time of the program files among
 # them); an entry's key of the era, the protocol version asked for, the client's
 # capabilities and the chosen scope. Arguments may hold secrets: only word 0 and
@@ -2387,16 +2477,35 @@ class Child:
 #
 # Writers share the file: under its lock each one reads it again and lays only
 # what it has learnt itself (`dirty`: entry and member) over what is there.
-# A file of a newer schema is left alone.
+# A file of a newer schema is left alone. What an older relay left (schema 1) is
+# imported once where nothing of ours is there; of its probes only discoveries, as
+# it kept whatever came before a handshake, calls too (A6.5).
+#
+# Comparing two answers, the cursors of pages and a lifetime that counts down are left
+# out: they differ from process to process.
 # ----------------------------------------------------------------------------
-SCHEMA = 2
+SCHEMA, LAYOUT = 2, "result lines"
+OPENING = {"legacy": "initialize", "modern": "server/discover"}
+# Stands in the place of an entry key for what is known of probes (B5).
+BEFORE = ("", "", "", "")
+ANY_CAPABILITIES = "*"
+# Clients that declare something new each time must not let a file grow for ever.
+MAX_ENTRIES, MAX_PROBES = 64, 64
 LIST_MEMBER = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources",
                "resources/templates/list": "resourceTemplates"}
 LISTS = tuple(LIST_MEMBER)
 CAPABILITY_OF = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources",
                  "resources/templates/list": "resources"}
-VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-METHOD_NOT_FOUND = -32601
+VERSION_KEY, CAPABILITIES_KEY, CLIENT_KEY, SERVER_KEY, SUBSCRIPTION_KEY = [
+    "io.modelcontextprotocol/" + name
+    for name in ("protocolVersion", "clientCapabilities", "clientInfo", "serverInfo", "subscriptionId")]
+INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, UNSUPPORTED_VERSION = -32600, -32601, -32602, -32022
+RECORDED_ERRORS = (METHOD_NOT_FOUND, UNSUPPORTED_VERSION)
+# What a cursor of ours begins with; and where a list is no longer read (opencode stops there, too).
+OWN_CURSOR, MAX_PAGES = "mcp-lazy:", 1000
+LOCK_RETRY_S, LOCK_GIVE_UP_S = 0.05, 2.0
+# A recording's mtime is its last use; so often it is set anew (A5.10).
+USED_S = 24 * 3600.0
 INTERPRETERS = ("node", "bun", "deno", "ruby", "php", "perl", "sh", "bash", "java")
 PROGRAM_EXTENSIONS = frozenset((
     "py", "pyz", "js", "mjs", "cjs", "ts", "mts", "jar", "rb", "php", "pl", "sh", "bash", "wasm", "exe"))
@@ -2457,23 +2566,73 @@ def file_key(words, programs):
     return sha256_hex(b"\n".join(pieces))[:32]
 
 
+class Answer:
+    """One recorded answer: its raw pages in order (one, but for long lists), or an error object as the only page.
+
+    at_ms: unix time when the server last said so.
+    """
+    __slots__ = ("is_error", "pages", "at_ms")
+
+    def __init__(self, is_error, pages, at_ms):
+        self.is_error, self.pages, self.at_ms = is_error, pages, at_ms
+
+    def says_the_same(self, other):
+        return (self.is_error == other.is_error and len(self.pages) == len(other.pages)
+                and all(map(_same_page, self.pages, other.pages)))
+
+    def generation(self):
+        """Eight hex digits that stand for exactly these pages in a cursor of ours (A6.9)."""
+        return sha256_hex(b"\n".join(self.pages))[:8]
+
+
+def _same_page(one, other):
+    """Equal but for what may differ from process to process: the cursor, and a lifetime that counts down."""
+    if one == other:
+        return True
+    try:
+        values = [parse_json(raw, exact=True) for raw in (one, other)]
+        for value in values:
+            for name in ("nextCursor", "ttlMs"):
+                value.pop(name, None)
+        return canonical(values[0]) == canonical(values[1])
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return False
+
+
 class Entry:
     """What one kind of client was answered.
 
-    era "legacy"; version: the protocolVersion asked for; capabilities, scope: digests; initialize: raw
-    result or None; lists: {method: (is_error, raw)}; start_requests: methods the server sent at its last
-    start; doubts: lists that once came back empty (A9.2); recorded_at_ms: unix time.
+    era "legacy" or "modern"; version: the protocolVersion asked for; capabilities, scope: digests, capabilities
+    ANY_CAPABILITIES for what an older relay left; answers: {method: Answer} for "initialize", "server/discover" and
+    the lists; start_requests: methods the server sent at its last start; doubts: lists that once came back empty
+    (A9.2); refuses_listen: the server does not know `subscriptions/listen`.
     """
-    __slots__ = ("era", "version", "capabilities", "scope", "recorded_at_ms", "initialize", "lists",
-                 "start_requests", "doubts")
+    __slots__ = ("era", "version", "capabilities", "scope", "answers", "start_requests", "doubts", "refuses_listen")
 
     def __init__(self, era, version, capabilities, scope):
         self.era, self.version, self.capabilities, self.scope = era, version, capabilities, scope
-        self.recorded_at_ms, self.initialize, self.lists = 0, None, {}
-        self.start_requests, self.doubts = [], []
+        self.answers, self.start_requests, self.doubts, self.refuses_listen = {}, [], [], False
 
     def key(self):
         return self.era, self.version, self.capabilities, self.scope
+
+    def opening(self):
+        """The raw result that began it, of `initialize` or `server/discover`; None if there is none or it is an error."""
+        answer = self.answers.get(OPENING[self.era])
+        return None if answer is None or answer.is_error else answer.pages[0]
+
+    def lists(self):
+        return [method for method in LISTS if method in self.answers]
+
+    def recorded_at_ms(self):
+        """When the oldest of its answers was heard (A5.10)."""
+        return min([answer.at_ms for answer in self.answers.values()] or [0])
+
+    def copy_for(self, key):
+        """The same answers for another key."""
+        entry = Entry(*key)
+        entry.answers, entry.start_requests = dict(self.answers), list(self.start_requests)
+        return entry
 
 
 def entry_key(version, capabilities, scope_text, era="legacy"):
@@ -2482,28 +2641,61 @@ def entry_key(version, capabilities, scope_text, era="legacy"):
         told = canonical(capabilities).encode("ascii")
     except RecursionError:
         raise ValueError("capabilities nested too deeply") from None
-    return (era, version, sha256_hex(told)[:32],
-            sha256_hex(scope_text.encode("utf-8", "surrogatepass"))[:32] if scope_text else "")
+    return era, version, sha256_hex(told)[:32], scope_digest(scope_text)
+
+
+def scope_digest(scope_text):
+    return sha256_hex(scope_text.encode("utf-8", "surrogatepass"))[:32] if scope_text else ""
+
+
+def probe_keys(params_raw, scope):
+    """(exact, tolerant) keys of a `server/discover` request's raw params; None for tolerant if they are no object (B5, B6)."""
+    suffix = "@" + scope if scope else ""
+    exact = "server/discover:" + sha256_hex(params_raw)[:16] + suffix
+    try:
+        params = spelled_json(params_raw)
+        if not isinstance(params, dict):
+            return exact, None
+        meta = params.get("_meta")
+        for holder, name in ((params, "clientInfo"), (meta, CLIENT_KEY)):
+            client = holder.get(name) if isinstance(holder, dict) else None
+            if isinstance(client, dict):
+                client.pop("version", None)
+        text = go_text(params).encode("utf-8")
+    except (ValueError, RecursionError):
+        return exact, None
+    return exact, "server/discover:unsupported:" + sha256_hex(text)[:32] + suffix
 
 
 class Recording:
-    """The entries of one file: {entry key: Entry}. `owner` is the command key where the file has another name (F3)."""
-    __slots__ = ("program", "owner", "entries")
+    """The entries of one file: {entry key: Entry}, and {probe key: Answer} of `server/discover` (B5).
+
+    owner: the command key where the file has another name (F3).
+    """
+    __slots__ = ("program", "owner", "entries", "before")
 
     def __init__(self, program, owner=""):
-        self.program, self.owner, self.entries = program, owner, {}
+        self.program, self.owner, self.entries, self.before = program, owner, {}, {}
 
+    def read(self, raw):
+        """Take over a file's bytes; nothing of what is not a recording of ours (A5.6). False if it was none."""
+        try:
+            document, results = _take_apart(raw)
+            if document.get("schema") != SCHEMA or document.get("owner", "") != self.owner:
+                return False
+            entries = [_entry_of(item, results) for item in document["entries"]]
+            before = {str(key): _answer_of(stored, results, 0) for key, stored in document.get("before", {}).items()}
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+            return False
+        self.entries, self.before = {entry.key(): entry for entry in entries}, before
+        return True
 
-def read_recording(raw, owner=""):
-    """The entries of a file's bytes as a dict; {} for anything that is not a recording of ours (A5.6)."""
-    try:
-        document, results = _take_apart(raw)
-        if document.get("schema") != SCHEMA or document.get("owner", "") != owner:
-            return {}
-        entries = [_entry_of(item, results) for item in document["entries"]]
-        return {entry.key(): entry for entry in entries}
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-        return {}
+    def trim(self):
+        """Keep the newest where clients vary what they declare without end."""
+        for table, limit, age in ((self.entries, MAX_ENTRIES, Entry.recorded_at_ms),
+                                  (self.before, MAX_PROBES, lambda answer: answer.at_ms)):
+            for key in sorted(table, key=lambda key: age(table[key]))[:max(0, len(table) - limit)]:
+                del table[key]
 
 
 def _take_apart(raw):
@@ -2513,67 +2705,92 @@ def _take_apart(raw):
     for index, line in enumerate(lines[:-1]):
         skeleton.append(line if index % 2 == 0 else b"%d" % (index // 2))
     document = parse_json(b"".join(skeleton))
-    if not isinstance(document, dict) or document.get("layout") != "result lines":
+    if not isinstance(document, dict) or document.get("layout") != LAYOUT:
         raise ValueError("not our layout")
     return document, lines[1::2]
 
 
+def _answer_of(stored, results, at_ms):
+    """An Answer of the skeleton; each result is checked when it is served. TypeError for a wrong type."""
+    at_ms = stored.get("at", at_ms)
+    is_error = "error" in stored
+    indexes = stored["pages"] if "pages" in stored else [stored["error" if is_error else "result"]]
+    pages = [results[index] for index in indexes]
+    if type(at_ms) is not int or not pages:
+        raise TypeError("not what we write")
+    return Answer(is_error, pages, at_ms)
+
+
 def _entry_of(item, results):
-    """An Entry of a parsed skeleton; each result is checked when it is served. TypeError for a wrong type."""
     key = (item["era"], item["protocolVersion"], item["capabilities"], item["scope"])
-    if set(map(type, key)) != {str} or type(item["recordedAt"]) is not int:
+    if set(map(type, key)) != {str} or item["era"] not in OPENING:
         raise TypeError("not what we write")
     entry = Entry(*key)
-    entry.recorded_at_ms = item["recordedAt"]
-    if item.get("initialize") is not None:
-        entry.initialize = results[item["initialize"]]
+    for name, is_error in ((OPENING[entry.era].rpartition("/")[2], False), ("refused", True)):
+        if item.get(name) is not None:
+            entry.answers[OPENING[entry.era]] = _answer_of(
+                {"error" if is_error else "result": item[name]}, results, item.get("openedAt", item["recordedAt"]))
     for method, stored in item["lists"].items():
         if method in LIST_MEMBER:
-            is_error = "error" in stored
-            entry.lists[method] = (is_error, results[stored["error"] if is_error else stored["pages"][0]])
+            entry.answers[method] = _answer_of(stored, results, item["recordedAt"])
     entry.start_requests = [str(method) for method in item["startRequests"]]
     entry.doubts = [str(method) for method in item.get("doubts", ())]
+    entry.refuses_listen = item.get("refusesListen") is True
     return entry
 
 
 def write_recording(recording):
     """The file's bytes: see the theory for their form."""
-    out = [b'{"schema":%d,"layout":"result lines","owner":%s,"program":[%s],"entries":[' % (
-        SCHEMA, json_string(recording.owner), b",".join(json_string(word) for word in recording.program))]
+    out = [b'{"schema":%d,"layout":%s,"owner":%s,"program":%s,"entries":[' % (
+        SCHEMA, json_string(LAYOUT), json_string(recording.owner), _strings(recording.program))]
     separator = b""
     for entry in recording.entries.values():
         out[-1] += separator + b'{"era":%s,"protocolVersion":%s,"capabilities":%s,"scope":%s,"recordedAt":%d' % (
             json_string(entry.era), json_string(entry.version), json_string(entry.capabilities),
-            json_string(entry.scope), entry.recorded_at_ms)
-        out[-1] += b',"serverInfo":%s' % _server_info(entry)
-        out[-1] += b',"startRequests":[%s]' % b",".join(json_string(method) for method in entry.start_requests)
-        out[-1] += b',"doubts":[%s],"initialize":' % b",".join(json_string(method) for method in entry.doubts)
-        _put_result(out, entry.initialize)
+            json_string(entry.scope), entry.recorded_at_ms())
+        out[-1] += b',"serverInfo":%s,"startRequests":%s,"doubts":%s,"refusesListen":%s' % (
+            server_info(entry), _strings(entry.start_requests), _strings(entry.doubts),
+            b"true" if entry.refuses_listen else b"false")
+        opening, name = entry.answers.get(OPENING[entry.era]), OPENING[entry.era].rpartition("/")[2].encode("ascii")
+        if opening is None:
+            out[-1] += b',"%s":null' % name
+        else:
+            out[-1] += b',"openedAt":%d,"%s":' % (opening.at_ms, b"refused" if opening.is_error else name)
+            out += [opening.pages[0], b""]
         out[-1] += b',"lists":{'
-        comma = b""
-        for method, (is_error, result) in entry.lists.items():
-            out[-1] += comma + json_string(method) + (b':{"error":' if is_error else b':{"pages":[')
-            _put_result(out, result)
-            out[-1] += b"}" if is_error else b"]}"
-            comma = b","
+        _put_answers(out, {method: entry.answers[method] for method in entry.lists()}, (b'"pages":[', b"]}"))
         out[-1] += b"}}"
         separator = b","
-    out[-1] += b"]}"
+    out[-1] += b'],"before":{'
+    _put_answers(out, recording.before, (b'"result":', b"}"))
+    out[-1] += b"}}"
     return b"\n".join(out) + b"\n"
 
 
-def _put_result(out, result):
-    """A result on a line of its own; the next skeleton line follows."""
-    if result is None:
-        out[-1] += b"null"
-    else:
-        out += [result, b""]
+def _strings(words):
+    return b"[%s]" % b",".join(map(json_string, words))
 
 
-def _server_info(entry):
-    """The serverInfo of the recorded handshake on one line, null if there is none."""
+def _put_answers(out, answers, brackets):
+    """Each page on a line of its own, and the next skeleton line behind it."""
+    comma = b""
+    for name, answer in answers.items():
+        opens, closes = (b'"error":', b"}") if answer.is_error else brackets
+        out[-1] += comma + json_string(name) + b':{"at":%d,' % answer.at_ms + opens
+        for index, page in enumerate(answer.pages):
+            out[-1] += b"," if index else b""
+            out += [page, b""]
+        out[-1] += closes
+        comma = b","
+
+
+def server_info(entry):
+    """The raw serverInfo of the recorded handshake or discovery, null if there is none."""
     try:
-        return members(entry.initialize or b"")["serverInfo"]
+        found = members(entry.opening() or b"")
+        if entry.era == "legacy":
+            return found["serverInfo"]
+        return members(found["_meta"])[SERVER_KEY]
     except (ValueError, KeyError):
         return b"null"
 
@@ -2581,14 +2798,18 @@ def _server_info(entry):
 def merged_recording(disk, recording, dirty):
     """The bytes to write: what `disk` (bytes or None) holds, with the dirty members of `recording` laid over it.
 
-    dirty: set of (entry key, member); member is "*" (the whole entry), "initialize", "startRequests", "doubts" or a
-    list method. None if the file belongs to a newer program.
+    dirty: set of (entry key, member); member is "*" (the whole entry), "startRequests", "doubts", "refusesListen" or a
+    recorded method; for the key BEFORE a probe key. None if the file belongs to a newer program.
     """
-    if disk is not None and _newer_schema(disk):
+    if disk is not None and newer_schema(disk):
         return None
     merged = Recording(recording.program, recording.owner)
-    merged.entries = read_recording(disk, recording.owner) if disk else {}
+    if disk:
+        merged.read(disk)
     for key, member in sorted(dirty):
+        if key == BEFORE:
+            _lay_over(merged.before, recording.before, member)
+            continue
         mine = recording.entries.get(key)
         if mine is None:
             continue
@@ -2596,21 +2817,26 @@ def merged_recording(disk, recording, dirty):
             merged.entries[key] = mine
             continue
         theirs = merged.entries[key]
-        theirs.recorded_at_ms = mine.recorded_at_ms
-        if member == "initialize":
-            theirs.initialize = mine.initialize
-        elif member == "startRequests":
+        if member == "startRequests":
             theirs.start_requests = mine.start_requests
         elif member == "doubts":
             theirs.doubts = mine.doubts
-        elif member in mine.lists:
-            theirs.lists[member] = mine.lists[member]
+        elif member == "refusesListen":
+            theirs.refuses_listen = mine.refuses_listen
         else:
-            theirs.lists.pop(member, None)
+            _lay_over(theirs.answers, mine.answers, member)
+    merged.trim()
     return write_recording(merged)
 
 
-def _newer_schema(disk):
+def _lay_over(theirs, mine, name):
+    if name in mine:
+        theirs[name] = mine[name]
+    else:
+        theirs.pop(name, None)
+
+
+def newer_schema(disk):
     try:
         schema = _take_apart(disk)[0].get("schema")
     except (ValueError, RecursionError):
@@ -2621,142 +2847,47 @@ def _newer_schema(disk):
         schema = document.get("schema") if isinstance(document, dict) else None
     return type(schema) is int and schema > SCHEMA
 
-class Shelf:
-    """The recorded answers for this client: what can be served, what a live answer teaches."""
-    __slots__ = ("recording", "scope", "entry", "served", "now_ms", "_dirty", "_capabilities", "_checked", "_doubted_now")
 
-    def __init__(self, recording, scope):
-        self.recording, self.scope = recording, scope
-        self.entry, self.served, self._dirty, self._capabilities = None, set(), set(), None
-        self.now_ms, self._checked, self._doubted_now = 0, set(), set()
+# -- what the older relay left (A5.11) -----------------------------------------------
 
-    def new_start(self):
-        """A server starts: what it says once more is said by another start (A9.2)."""
-        self._doubted_now = set()
+def older_file_key(words, programs):
+    """The key under which the relay of schema 1 kept a command (A5.1); programs: {index: (path, size, mtime in ns)}."""
+    lines = [b"schema=1\n"]
+    for index, word in enumerate(words):
+        lines.append(b"arg=%s\n" % word)
+        if index in programs:
+            path, size, mtime_ns = programs[index]
+            lines.append(b"file=%s size=%d mtime=%d\n" % (path.encode("utf-8", "surrogateescape"), size, mtime_ns))
+    return sha256_hex(b"".join(lines))[:32]
 
-    def take_dirty(self):
-        dirty, self._dirty = self._dirty, set()
-        return dirty
 
-    def has_news(self):
-        return bool(self._dirty)
+def import_older(raw, recording):
+    """Take a file of schema 1 into a Recording: handshakes, lists, and of `before` the probes alone (A6.5).
 
-    def select(self, params):
-        """Choose the entry for a client's `initialize` params (raw). False if it can never be recorded (A6.4)."""
-        self.entry = self._capabilities = None
-        version, capabilities = params.get("protocolVersion"), params.get("capabilities")
-        if not isinstance(version, str) or not version:
-            return False
-        client = params.get("clientInfo")
-        client = client if isinstance(client, dict) else {}
-        scope = []
-        for word, value in self.scope:
-            if word in ("client", "client-version"):
-                value = canonical(client.get("name" if word == "client" else "version"))
-            scope.append("%s=%s" % (word, value))
-        key = entry_key(version, capabilities, "\n".join(scope))
-        self.entry = self.recording.entries.get(key) or Entry(*key)
-        return True
-
-    def initialize(self):
-        """The recorded handshake (raw) or None."""
-        if self.entry is None or not self._usable(self.entry.initialize):
-            return None
-        return self.entry.initialize
-
-    def listing(self, method):
-        """(is_error, raw) of a recorded list, or None."""
-        if self.entry is None or self.entry.initialize is None:
-            return None
-        stored = self.entry.lists.get(method)
-        return stored if stored is not None and self._usable(stored[1]) else None
-
-    def _usable(self, raw):
-        """A damaged result counts as not recorded."""
-        if raw is None or raw in self._checked:
-            return raw is not None
-        try:
-            good = isinstance(parse_json(raw), dict)
-        except ValueError:
-            good = False
-        if good:
-            self._checked.add(raw)
-        return good
-
-    def capabilities(self):
-        """The server's recorded capabilities (dict)."""
-        if self._capabilities is None:
-            try:
-                found = parse_json(self.entry.initialize)["capabilities"]
-            except (ValueError, KeyError, TypeError, AttributeError):
-                return {}
-            self._capabilities = found if isinstance(found, dict) else {}
-        return self._capabilities
-
-    def declares_changes(self, method):
-        declared = self.capabilities().get(CAPABILITY_OF[method])
-        return isinstance(declared, dict) and declared.get("listChanged") is True
-
-    def learn_initialize(self, entry, raw, replayed):
-        """Store a handshake's result. "same", "new", "changed" or "too big"; a changed live one empties the lists (A6.1)."""
-        outcome = "new"
-        if entry.initialize is not None:
-            if same_json(entry.initialize, raw):
-                return "same"
-            outcome = "changed"
-        if len(raw) > MAX_RESULT_BYTES:
-            return "too big"
-        if outcome == "changed" and not replayed:
-            entry.lists, entry.start_requests, entry.doubts = {}, [], []
-        entry.initialize, self._capabilities = raw, None
-        self._note(entry, "*" if outcome == "changed" and not replayed else "initialize")
-        return outcome
-
-    def learn_list(self, entry, method, is_error, raw):
-        """Store a list's answer (raw None deletes). "same", "new", "changed", "doubted" or "too big"."""
-        before = entry.lists.get(method)
-        if raw is None or len(raw) > MAX_RESULT_BYTES:
-            if before is not None:
-                del entry.lists[method]
-                self._note(entry, method)
-                return "changed"
-            return "same" if raw is None else "too big"
-        if before is not None and before[0] == is_error and same_json(before[1], raw):
-            self._doubt(entry, method, False)
-            return "same"
-        if before is not None and not before[0] and not is_error and self._emptied(entry, method, before[1], raw):
-            return "doubted"
-        self._doubt(entry, method, False)
-        entry.lists[method] = (is_error, raw)
-        self._note(entry, method)
-        return "new" if before is None else "changed"
-
-    def _emptied(self, entry, method, before, after):
-        """True for an empty list behind a full one, until another start says so too: servers fill lists late (A9.2)."""
-        if item_count(method, after) != 0 or not item_count(method, before):
-            return False
-        if method in entry.doubts and method not in self._doubted_now:
-            return False
-        self._doubted_now.add(method)
-        self._doubt(entry, method, True)
-        return True
-
-    def _doubt(self, entry, method, doubted):
-        if (method in entry.doubts) != doubted:
-            (entry.doubts.append if doubted else entry.doubts.remove)(method)
-            self._note(entry, "doubts")
-
-    def learn_start_requests(self, methods):
-        """Store which requests the server made at its start (design 4.3)."""
-        entry = self.entry
-        if entry is not None and entry.initialize is not None and entry.start_requests != methods:
-            entry.start_requests = methods
-            self._note(entry, "startRequests")
-
-    def _note(self, entry, member):
-        entry.recorded_at_ms = self.now_ms
-        self.recording.entries[entry.key()] = entry
-        self._dirty.add((entry.key(), member))
+    Returns what is to be saved: a set of (entry key, member). Nothing of a file that is not whole.
+    """
+    found = Recording(recording.program, recording.owner)
+    try:
+        document = members(raw.replace(b"\n", b" "))  # between values only: a raw LF cannot stand in a JSON string
+        if document["schema"] != b"1":
+            return set()
+        for version, stored in members(document["entries"]).items():
+            entry = Entry("legacy", version, ANY_CAPABILITIES, "")
+            parts = members(stored)
+            entry.answers["initialize"] = Answer(False, [parts["initialize"]], 0)
+            for method, result in members(parts.get("lists", b"{}")).items():
+                if method in LIST_MEMBER and result[:1] == b"{":
+                    entry.answers[method] = Answer(False, [result], 0)
+            found.entries[entry.key()] = entry
+        for key, stored in members(document.get("before", b"{}")).items():
+            parts = members(stored)
+            if key.startswith("server/discover:") and (
+                    error_code(parts) in RECORDED_ERRORS if "error" in parts else parts["result"][:1] == b"{"):
+                found.before[key] = Answer("error" in parts, [parts.get("error") or parts["result"]], 0)
+    except (ValueError, KeyError):
+        return set()
+    recording.entries, recording.before = found.entries, found.before
+    return {(key, "*") for key in found.entries} | {(BEFORE, key) for key in found.before}
 
 
 def is_handshake(raw):
@@ -2768,20 +2899,23 @@ def is_handshake(raw):
     return parts.get("protocolVersion", b"")[:1] == b'"' and parts.get("capabilities", b"")[:1] == b"{"
 
 
-def item_count(method, raw):
+def item_count(method, answer):
+    """How many items a recorded list has; None for an error or what cannot be read."""
     try:
-        return len(parse_json(raw)[LIST_MEMBER[method]])
-    except (ValueError, KeyError, TypeError):
+        return sum(len(parse_json(page)[LIST_MEMBER[method]]) for page in answer.pages)
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
+def is_list_request(params):
+    """True if a list request asks for a page and nothing else."""
+    return params is None or isinstance(params, dict) and all(
+        name == "_meta" or name == "cursor" and (value is None or isinstance(value, str)) for name, value in params.items())
+
+
 def is_plain_listing(params):
-    """True if a list request asks for the first page and nothing else (A6.3)."""
-    if params is None:
-        return True
-    if not isinstance(params, dict) or is_modern(params):
-        return False
-    return all(name == "_meta" or name == "cursor" and value is None for name, value in params.items())
+    """True if it asks for the first page (A6.3)."""
+    return is_list_request(params) and (params is None or params.get("cursor") is None)
 
 
 def is_modern(params):
@@ -2811,13 +2945,1001 @@ def version_of(initialize):
         return None
 
 
+def own_cursor(text):
+    """(generation, index) of a cursor of ours, None for anything else."""
+    if not isinstance(text, str) or not text.startswith(OWN_CURSOR):
+        return None
+    generation, _, index = text[len(OWN_CURSOR):].partition(":")
+    return generation, int(index) if index.isascii() and index.isdigit() and len(index) < 6 else MAX_PAGES
+
+
+class ModernRequest:
+    """A request of the modern era as it is needed here.
+
+    params: parsed exactly; params_raw; meta: its `_meta` ({} without one); meta_raw: the same for a request of our own,
+    without the progress token.
+    """
+    __slots__ = ("params", "params_raw", "meta", "meta_raw")
+
+    def __init__(self, params_raw):
+        """ValueError for params that are no object."""
+        self.params_raw, self.params = params_raw, parse_json(params_raw or b"{}", exact=True)
+        if not isinstance(self.params, dict):
+            raise ValueError("params are no object")
+        meta = self.params.get("_meta")
+        self.meta, self.meta_raw = meta if isinstance(meta, dict) else {}, b""
+        if self.meta:
+            parts = members(members(params_raw)["_meta"])
+            self.meta_raw = b"{%s}" % b",".join(
+                json_string(name) + b":" + raw for name, raw in parts.items() if name != "progressToken")
+
+
+def read_modern(line):
+    """The ModernRequest of a line, None where it cannot be read."""
+    try:
+        return ModernRequest(members(line).get("params", b""))
+    except (ValueError, RecursionError):
+        return None
+
+
+class PageSet:
+    """The pages of one listing as they come. `add(result)` gives the cursor (raw) that leads on, None behind the last.
+
+    PeerError with the reason if they can never become a whole list (case 054).
+    """
+    __slots__ = ("method", "pages", "too_long", "_cursors", "_bytes")
+
+    def __init__(self, method):
+        self.method, self.pages, self.too_long, self._cursors, self._bytes = method, [], False, set(), 0
+
+    def add(self, result):
+        try:
+            found = members(result)
+        except ValueError:
+            raise PeerError("the result is no object") from None
+        if found.get("resultType", b'"complete"') != b'"complete"':
+            raise PeerError("the result is not complete")
+        if self.method in LIST_MEMBER and found.get(LIST_MEMBER[self.method], b"")[:1] != b"[":
+            raise PeerError("%s is missing or no array" % LIST_MEMBER[self.method])
+        self._bytes += len(result)
+        self.too_long = self._bytes > MAX_RESULT_BYTES
+        if self.too_long:
+            raise PeerError("it is over %d bytes" % MAX_RESULT_BYTES)
+        self.pages.append(bytes(result))
+        cursor = found.get("nextCursor", b"null") if self.method in LIST_MEMBER else b"null"
+        if cursor in (b"null", b'""'):  # "" may lead on (26, pagination) or be an end: a client that follows it wakes the server
+            return None
+        if cursor[:1] != b'"':
+            raise PeerError("nextCursor is not a string")
+        if cursor in self._cursors:
+            raise PeerError("the cursor %s came twice" % cursor.decode("utf-8", "replace")[:80])
+        if len(self.pages) >= MAX_PAGES:
+            raise PeerError("it has more than %d pages" % MAX_PAGES)
+        self._cursors.add(cursor)
+        return cursor
+
+
+# -- the file ------------------------------------------------------------------------
+
+class Store:
+    """The recording's file: load once, lay over what was learnt, under a lock that is never waited for."""
+    __slots__ = ("path", "recording", "_journal", "_dirty", "_failed", "_since_s")
+
+    def __init__(self, path, recording, dirty=()):
+        self.path, self.recording = path, recording
+        self._journal, self._dirty, self._failed, self._since_s = None, set(dirty), False, None
+
+    def attach(self, journal):
+        self._journal = journal
+
+    def save(self, dirty, now_s):
+        """True if all is written (or cannot be); False if another process holds the lock: call again."""
+        self._dirty |= dirty
+        if not self._dirty or self.path is None:
+            return True
+        if self._since_s is None:
+            self._since_s = now_s
+        folder = self.path.rpartition("/")[0] or "."
+        try:
+            trouble = private_dir_trouble(folder, create=True)
+            if trouble:
+                raise OSError(errno.EACCES, trouble)
+            lock = lock_file(self.path[:-len("json")] + "lock")
+            if lock is None:
+                if now_s - self._since_s < LOCK_GIVE_UP_S:
+                    return False
+                raise OSError(errno.EAGAIN, "another process keeps its lock")
+            try:
+                raw = merged_recording(read_private_file(self.path, MAX_RECORDING_BYTES), self.recording, self._dirty)
+                if raw is not None and len(raw) <= MAX_RECORDING_BYTES:
+                    replace_file(self.path, raw)
+            finally:
+                close_quietly(lock)
+        except OSError as error:
+            if not self._failed:
+                self._journal.warn("cannot write recordings in %s: %s" % (folder, error.strerror or error))
+            self._failed = True
+        self._dirty, self._since_s = set(), None
+        return True
+
+    def used(self):
+        """Note in the file that it is in use, and write what was imported."""
+        self.save(set(), monotonic_s())
+        if self.path is not None and self.recording.entries:
+            touch_older(self.path, USED_S)
+
+    def finish(self):
+        """A last try for what still waits for its lock."""
+        for _ in range(4):
+            if self.save(set(), monotonic_s()):
+                break
+            pause(LOCK_RETRY_S)
+
+
+def recorded_command(argv):
+    """(words as bytes, program files, words that may be stored) of a command; see `file_key`."""
+    programs = program_words(argv, word_stat)
+    shown = [argv[0]] + [argv[index] for index, *_ in programs if index]
+    return [filesystem_bytes(word) for word in argv], programs, shown
+
+
+def load_store(options):
+    """(Store, why caching is off or None). A folder that somebody else may write to is never read (A4.3)."""
+    words, programs, shown = options.command
+    key = file_key(words, programs)
+    owner = key if options.name is not None else ""
+    recording = Recording(shown, owner)
+    path = "%s/%s.json" % (options.cache_dir, options.name if options.name is not None else key)
+    trouble = private_dir_trouble(options.cache_dir, create=False)
+    if trouble in ("owned by another user", "others may write to it", "not a directory"):
+        return Store(None, recording), "recordings are off: %s: %s" % (options.cache_dir, trouble)
+    raw, imported = read_private_file(path, MAX_RECORDING_BYTES), set()
+    if raw:
+        recording.read(raw)
+    elif raw is None and options.name is None:
+        imported = import_older(older_recording(options) or b"", recording)
+    return Store(path, recording, imported), None
+
+
+def older_recording(options):
+    """The bytes of what a relay of schema 1 recorded for this command (A5.11), or None."""
+    seen = [(index, word_stat(word, index)) for index, word in enumerate(options.argv)]
+    key = older_file_key(options.command[0], {index: found[:3] for index, found in seen if found is not None})
+    return read_private_file("%s/%s.json" % (options.cache_dir, key), MAX_RECORDING_BYTES)
+
+# ============================================================================
+# L6b STANDIN - what the relay says in somebody's place           [pure, hot]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2 L5 L6
+# Used by: L7 L8
+# Owns:   Shelf, Told, Ask, Listings, OwnRequests, Streams
+# Never:  reads a clock, touches a descriptor
+# Tests:  tests/test_l06b_standin.py, tests/test_modern.py
+# ----------------------------------------------------------------------------
+# Theory: the design has sixteen layers; this one was cut out of its neighbours
+# when the second era came. It holds what the relay says itself: to the client in
+# the server's place (`Shelf`, `Streams`), to the server in the client's
+# (`OwnRequests`, `Listings`). When it says so is decided above.
+#
+# Two eras. Legacy: one `initialize` chooses the entry for the whole session.
+# Modern (2026-07-28): each request carries version and capabilities in `_meta`
+# and chooses its own; there is no handshake to replay, so a start begins with the
+# client's subscriptions, then the listings it was served, then what woke it.
+#
+# A recorded modern answer leaves with `ttlMs` reduced by its age: a client counts
+# from receipt, and a fresh number would extend it with every start. Serving
+# what is stale at all is this program's licence (design 4.6): it says 0 then, and each
+# real start checks it.
+#
+# server/discover has three keys. A success, or -32022, is found by the entry. A
+# refusal (-32601) is found by the exact text of the request or, so that it
+# outlives an update of the client, by the text without the client's version (B5,
+# B6). A server that calls a sound probe invalid and takes `initialize` next is as
+# legacy as one that says -32601 (Python SDK 1.x says -32602), and recorded as that.
+#
+# Pages. A list is recorded whole or not at all. Its cursors belong to a process
+# that is gone: the client gets ours, `mcp-lazy:GENERATION:INDEX`, the generation a
+# digest of the pages. One that meets a live server is translated by reading the
+# pages before it; if these are not the recorded ones the cursor is invalid.
+#
+# Streams. `subscriptions/listen` opens one that lasts: it is acknowledged here with
+# what the recorded capabilities allow, and sent on, the client's own line with its
+# own id, to each modern process that starts; that acknowledgement is swallowed.
+# What goes wrong: a server that refuses the stream leaves the client with ours,
+# which tells only what a start finds out.
+# ----------------------------------------------------------------------------
+# What the ids of our own requests to the server begin with.
+OWN_ID = "mcp-lazy-"
+INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+CHANGED = {"tools/list": "notifications/tools/list_changed", "prompts/list": "notifications/prompts/list_changed",
+           "resources/list": "notifications/resources/list_changed",
+           "resources/templates/list": "notifications/resources/list_changed"}
+# What a stream can ask for, and the capability whose listChanged grants it (26, basic/patterns/subscriptions).
+STREAM_KINDS = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"}
+# Methods that the 2026-07-28 revision no longer has.
+GONE_METHODS = ("ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe")
+# A list that the server called changed and nobody asked for again is asked for by us (A9.8).
+RELIST_WAIT_S = 2.0
+MAX_STREAMS, MAX_SERVED = 64, 256
+# What was said again is written down again only if the record is older than this.
+CONFIRM_MS = 60 * 1000
+INVALID_CURSOR = error_object(INVALID_PARAMS, "invalid cursor: the list has changed, read it from its start")
+NOT_FOUND = error_object(METHOD_NOT_FOUND, "Method not found")
+
+
+class Lessons:
+    """What live answers teach: lays them into the recording, and knows what of it is not saved yet.
+
+    now_ms: unix time, set by whoever hands in the events.
+    """
+    __slots__ = ("recording", "now_ms", "_dirty", "_doubted_now")
+
+    def __init__(self, recording):
+        self.recording, self.now_ms, self._dirty, self._doubted_now = recording, 0, set(), set()
+
+    def new_start(self):
+        """A server starts: what it says once more is said by another start (A9.2)."""
+        self._doubted_now = set()
+
+    def take_dirty(self):
+        dirty, self._dirty = self._dirty, set()
+        return dirty
+
+    def has_news(self):
+        return bool(self._dirty)
+
+    def learn_initialize(self, entry, raw, replayed):
+        """Store a handshake's result. "same", "new", "changed" or "too big"; a changed live one empties the lists (A6.1)."""
+        before = entry.opening()
+        if before is not None and same_json(before, raw):
+            self._confirm(entry, "initialize")
+            return "same"
+        if len(raw) > MAX_RESULT_BYTES:
+            return "too big"
+        emptied = before is not None and not replayed
+        if emptied:
+            entry.answers, entry.start_requests, entry.doubts = {}, [], []
+        entry.answers["initialize"] = Answer(False, [raw], self.now_ms)
+        self._note(entry, "*" if emptied else "initialize")
+        return "new" if before is None else "changed"
+
+    def learn(self, entry, method, is_error, pages):
+        """Store the answer to a listing or discovery, whole. "same", "new", "changed", "doubted" or "too big"."""
+        answer, before = Answer(is_error, pages, self.now_ms), entry.answers.get(method)
+        if sum(map(len, pages)) > MAX_RESULT_BYTES:
+            return "changed" if self.forget(entry, method) else "too big"
+        if before is not None and before.says_the_same(answer):
+            self._doubt(entry, method, False)
+            self._confirm(entry, method)
+            return "same"
+        if before is not None and not before.is_error and not is_error and self._emptied(entry, method, before, answer):
+            return "doubted"
+        self._doubt(entry, method, False)
+        entry.answers[method] = answer
+        self._note(entry, method)
+        return "new" if before is None else "changed"
+
+    def forget(self, entry, method):
+        """What is recorded is known to be wrong, and nothing can take its place. True if there was something."""
+        if entry.answers.pop(method, None) is None:
+            return False
+        self._note(entry, method)
+        return True
+
+    def _note_probe(self, key, answer):
+        before = self.recording.before
+        if answer is not None:
+            before[key] = answer
+        elif before.pop(key, None) is None:
+            return
+        self._dirty.add((BEFORE, key))
+
+    def _confirm(self, entry, method):
+        """It was said again: its age begins anew (A5.10)."""
+        answer = entry.answers[method]
+        if abs(self.now_ms - answer.at_ms) > CONFIRM_MS:
+            entry.answers[method] = Answer(answer.is_error, answer.pages, self.now_ms)
+            self._note(entry, method)
+
+    def _emptied(self, entry, method, before, after):
+        """True for an empty list behind a full one, until another start says so too: servers fill lists late (A9.2)."""
+        if item_count(method, after) != 0 or not item_count(method, before):
+            return False
+        if method in entry.doubts and method not in self._doubted_now:
+            return False
+        self._doubted_now.add(method)
+        self._doubt(entry, method, True)
+        return True
+
+    def _doubt(self, entry, method, doubted):
+        if (method in entry.doubts) != doubted:
+            (entry.doubts.append if doubted else entry.doubts.remove)(method)
+            self._note(entry, "doubts")
+
+    def learn_listen(self, entry, refused):
+        """Store whether the server knows `subscriptions/listen` at all."""
+        if entry is not None and entry.refuses_listen != refused:
+            entry.refuses_listen = refused
+            self._note(entry, "refusesListen")
+
+    def _note(self, entry, member):
+        self.recording.entries[entry.key()] = entry
+        self._dirty.add((entry.key(), member))
+
+
+class Shelf(Lessons):
+    """The recorded answers for this client: what can be served.
+
+    entry: the one of the legacy handshake, or None; served: (entry, method) of what this client was given of it;
+    followed: {(entry, method): raw `_meta` of the last request} of what it was given of the modern era, by whomever.
+    """
+    __slots__ = ("scope", "max_age_ms", "entry", "served", "followed", "_fresh", "_parsed", "_checked")
+
+    def __init__(self, recording, scope, max_age_ms=0):
+        super().__init__(recording)
+        self.scope, self.max_age_ms, self.entry, self.served, self.followed = scope, max_age_ms, None, set(), {}
+        self._fresh, self._parsed, self._checked = {}, (None, {}), set()
+
+    # -- whose answers
+
+    def select(self, params):
+        """Choose the entry for a client's `initialize` params (exact). False if it can never be recorded (A6.4)."""
+        self.entry = None
+        version = params.get("protocolVersion")
+        if not isinstance(version, str) or not version:
+            return False
+        self.entry = self._entry("legacy", version, params.get("capabilities"), params.get("clientInfo"))
+        return True
+
+    def modern_entry(self, asked):
+        """The entry for a ModernRequest, None where its `_meta` is not whole."""
+        version, capabilities = asked.meta.get(VERSION_KEY), asked.meta.get(CAPABILITIES_KEY)
+        if not isinstance(version, str) or not isinstance(capabilities, dict):
+            return None
+        try:
+            return self._entry("modern", version, capabilities, asked.meta.get(CLIENT_KEY))
+        except ValueError:
+            return None
+
+    def _entry(self, era, version, capabilities, client):
+        scope, entries = self.scope_text(client), self.recording.entries
+        key = entry_key(version, capabilities, scope, era)
+        imported = entries.get((era, version, ANY_CAPABILITIES, ""))
+        if key not in entries and imported is not None and not scope:
+            entries[key] = imported.copy_for(key)
+        if key not in entries and len(self._fresh) > MAX_ENTRIES:
+            self._fresh = {}
+        return entries.get(key) or self._fresh.setdefault(key, Entry(*key))
+
+    def scope_text(self, client):
+        """What --cache-scope adds to a key (A5.9); client: its clientInfo."""
+        client = client if isinstance(client, dict) else {}
+        lines = []
+        for word, value in self.scope:
+            if word in ("client", "client-version"):
+                value = canonical(client.get("name" if word == "client" else "version"))
+            lines.append("%s=%s" % (word, value))
+        return "\n".join(lines)
+
+    # -- serving
+
+    def initialize(self):
+        """The recorded handshake (raw) or None."""
+        raw = self.entry.opening() if self.entry is not None else None
+        return raw if raw is not None and self._usable(raw) else None
+
+    def listing(self, entry, method, cursor, meta_raw=b""):
+        """(is_error, raw) for a list request, None if it must come from the server (A6.9)."""
+        if entry is None or entry.era == "legacy" and entry.opening() is None:
+            return None
+        answer, wanted = entry.answers.get(method), own_cursor(cursor)
+        if cursor is not None and wanted is None:
+            return None
+        if wanted is not None and (answer is None or answer.is_error or wanted[0] != answer.generation()
+                                   or wanted[1] >= len(answer.pages)):
+            return True, INVALID_CURSOR
+        found = self._given(entry, answer, wanted[1] if wanted else 0)
+        if found is not None:
+            self.note_served(entry, method, meta_raw)
+        return found
+
+    def _given(self, entry, answer, index):
+        """(is_error, raw) of one page as it is served, None if it is not there or damaged."""
+        if answer is None:
+            return None
+        raw, changes = answer.pages[index], {}
+        if index + 1 < len(answer.pages):
+            changes["nextCursor"] = json_string("%s%s:%d" % (OWN_CURSOR, answer.generation(), index + 1))
+        if answer.is_error or entry.era == "legacy" and not changes:
+            return (answer.is_error, raw) if self._usable(raw) else None
+        try:
+            if entry.era == "modern":
+                changes.update(cache_hints(raw, self.now_ms - answer.at_ms))
+            return False, with_members(raw, changes) if changes else raw
+        except ValueError:
+            return None
+
+    def is_old(self, entry):
+        """True if --cache-max-age asks to compare it with the server."""
+        return bool(self.max_age_ms and entry.answers) and self.now_ms - entry.recorded_at_ms() > self.max_age_ms
+
+    def note_served(self, entry, method, meta_raw):
+        if len(self.served) < MAX_SERVED:
+            self.served.add((entry, method))
+        if entry.era == "modern":
+            self.follow(entry, method, meta_raw)
+
+    def follow(self, entry, method, meta_raw):
+        """The client has this answer now: a start compares it (A17.6)."""
+        self.followed[entry, method] = meta_raw
+        if len(self.followed) > MAX_SERVED:
+            del self.followed[next(iter(self.followed))]
+
+    def known_legacy(self):
+        """True if the server is recorded as one that has no `server/discover` (A17.7)."""
+        return any(answer.is_error and error_code({"error": answer.pages[0]}) == METHOD_NOT_FOUND
+                   for answer in self.recording.before.values()) and not self._known_modern()
+
+    def _known_modern(self):
+        return [entry for entry in self.recording.entries.values() if entry.era == "modern" and entry.opening()]
+
+    def _probe(self, asked):
+        """(exact key, tolerant key, entry or None) of a `server/discover` (A17.4)."""
+        exact, tolerant = probe_keys(asked.params_raw, scope_digest(self.scope_text(asked.meta.get(CLIENT_KEY))))
+        return exact, tolerant, self.modern_entry(asked) if set(asked.params) == {"_meta"} else None
+
+    def discovery(self, asked):
+        """(is_error, raw) for a `server/discover`, None if it is not recorded."""
+        before = self.recording.before
+        exact, tolerant, entry = self._probe(asked)
+        known = before.get(exact)
+        if known is None and entry is not None and "server/discover" in entry.answers:
+            self.note_served(entry, "server/discover", asked.meta_raw)
+            return self._given(entry, entry.answers["server/discover"], 0)
+        if known is None:
+            known = before.get(tolerant)
+            if known is None or not known.is_error or error_code({"error": known.pages[0]}) != METHOD_NOT_FOUND:
+                return None
+        return self._given(Entry("modern", "", "", ""), known, 0)
+
+    def learn_probe(self, asked, is_error, raw):
+        """Store the answer to a `server/discover` of the client's (A17.4, B7)."""
+        exact, tolerant, entry = self._probe(asked)
+        code = error_code({"error": raw}) if is_error else None
+        if len(raw) > MAX_RESULT_BYTES:
+            return
+        if code == METHOD_NOT_FOUND:
+            for key in filter(None, (exact, tolerant)):
+                self._note_probe(key, Answer(True, [raw], self.now_ms))
+            if entry is not None:
+                self.forget(entry, "server/discover")
+            return
+        good = code == UNSUPPORTED_VERSION or not is_error
+        self._note_probe(exact, Answer(is_error, [raw], self.now_ms) if good and entry is None else None)
+        self._note_probe(tolerant, None)
+        if good and entry is not None:
+            self.learn(entry, "server/discover", is_error, [raw])
+
+    def refusal(self, asked):
+        """The error (raw) for an envelope that this server, known as modern, would not take; None if it may."""
+        known, meta = self._known_modern(), asked.meta
+        if not known or not isinstance(meta.get(VERSION_KEY), str):
+            return None
+        if not isinstance(meta.get(CAPABILITIES_KEY), dict):
+            return error_object(INVALID_PARAMS, "params._meta lacks the object %s" % CAPABILITIES_KEY)
+        newest = max(known, key=Entry.recorded_at_ms)
+        supported = self.opening_value(newest).get("supportedVersions")
+        if not isinstance(supported, list) or meta[VERSION_KEY] in supported:
+            return None
+        return b'{"code":%d,"message":"Unsupported protocol version","data":{"supported":%s,"requested":%s}}' % (
+            UNSUPPORTED_VERSION, canonical(supported).encode("ascii"), json_string(meta[VERSION_KEY]))
+
+    def learn_start_requests(self, methods):
+        """Store which requests the server made at its start (design 4.3)."""
+        entry = self.entry
+        if entry is not None and entry.opening() is not None and entry.start_requests != methods:
+            entry.start_requests = methods
+            self._note(entry, "startRequests")
+
+    def _usable(self, raw):
+        """A damaged result counts as not recorded."""
+        if raw in self._checked:
+            return True
+        try:
+            good = isinstance(parse_json(raw), dict)
+        except ValueError:
+            good = False
+        if good:
+            self._checked.add(raw)
+        return good
+
+    def opening_value(self, entry):
+        """The parsed result that began an entry, {} if there is none."""
+        raw = entry.opening() if entry is not None else None
+        if self._parsed[0] is not raw or raw is None:
+            try:
+                value = parse_json(raw) if raw is not None else {}
+            except ValueError:
+                value = {}
+            self._parsed = raw, value if isinstance(value, dict) else {}
+        return self._parsed[1]
+
+    def capabilities(self, entry):
+        """The server's recorded capabilities (dict)."""
+        found = self.opening_value(entry).get("capabilities")
+        return found if isinstance(found, dict) else {}
+
+    def declares_changes(self, entry, method):
+        declared = self.capabilities(entry).get(CAPABILITY_OF[method])
+        return isinstance(declared, dict) and declared.get("listChanged") is True
+
+def cache_hints(raw, age_ms):
+    """{member: raw value} to set in a modern result: what the revision requires, and a lifetime less its age (A17.5)."""
+    found, changes = members(raw), {}
+    if "resultType" not in found:
+        changes["resultType"] = b'"complete"'
+    if "cacheScope" not in found:
+        changes["cacheScope"] = b'"private"'
+    told = found.get("ttlMs", b"")
+    left = int(told) - age_ms if told[:15].isdigit() and len(told) <= 15 and age_ms >= 0 else 0
+    if told != b"%d" % max(0, left):
+        changes["ttlMs"] = b"%d" % max(0, left)
+    return changes
+
+
+class Told:
+    """What the client has said that a late server must hear: handshake, log level, subscriptions.
+
+    init_line: the whole line of the handshake; restarted: the server was already started once more for it (A17.6).
+    """
+    __slots__ = ("init_params", "init_line", "capabilities", "initialized", "level", "subscriptions", "restarted")
+
+    def __init__(self):
+        self.init_params, self.init_line, self.capabilities, self.initialized = None, None, {}, False
+        self.level, self.subscriptions, self.restarted = None, {}, False
+
+    def is_handshake(self, flight):
+        """True if this is the open request of `init_line`."""
+        return self.init_line is not None and read_envelope(self.init_line).id_key == flight.key
+
+
+class Ask:
+    """One request of ours that is open.
+
+    kind: "replay", "state", "refresh", "relist", "fill", "walk" (the rest of a list whose first page the client asked
+    for) or "seek" (a cursor of ours met a live server); base: raw `_meta` to send, b"" in the legacy era; seek: (flight,
+    the Answer whose page is wanted, its index).
+    """
+    __slots__ = ("kind", "method", "entry", "base", "pages", "seek")
+
+    def __init__(self, kind, method, entry, base=b""):
+        self.kind, self.method, self.entry, self.base = kind, method, entry, base
+        self.pages, self.seek = PageSet(method), None
+
+    def params(self, cursor=None):
+        """The raw params for its next page, None for no params."""
+        parts = ([b'"_meta":' + self.base] if self.base else []) + ([b'"cursor":' + cursor] if cursor else [])
+        return b"{%s}" % b",".join(parts) if parts else None
+
+
+class Listings:
+    """Lists as they come from the server, by whom ever asked: pages, cursors of ours, and what is to be told."""
+    __slots__ = ("_relay", "_announce")
+
+    def __init__(self, relay):
+        self._relay, self._announce = relay, set()
+
+    def page(self, ask, parts):
+        """An answer to a listing of ours: the next page, or the end."""
+        cursor, trouble = None, None
+        if parts.get("result", b"")[:1] == b"{":
+            try:
+                cursor = ask.pages.add(parts["result"])
+            except PeerError as error:
+                trouble = str(error)
+        if ask.seek is not None and (cursor is None or len(ask.pages.pages) > ask.seek[2]):
+            self._sought(ask, parts, trouble)
+            return
+        if cursor is not None:
+            self._relay.own.send(self._relay.own.ident("page"), ask, ask.params(cursor))
+            return
+        verdict = self._unreadable(ask, trouble) if trouble else self._store(ask, parts)
+        if ask.kind == "refresh":
+            if verdict == "changed":
+                self._differs(ask)
+            self._relay.own.refresh_over()
+
+    def _store(self, ask, parts):
+        """Keep a whole answer, a success or one of the errors that count. The shelf's verdict, None for nothing."""
+        relay, entry, method = self._relay, ask.entry, ask.method
+        before = entry.answers.get(method)
+        is_error = "error" in parts
+        if is_error and (ask.pages.pages or error_code(parts) not in RECORDED_ERRORS[:1 if entry.era == "legacy" else 2]):
+            return None
+        pages = [parts["error"]] if is_error else ask.pages.pages
+        if not pages:
+            return None
+        if is_error and method == "server/discover" and error_code(parts) == METHOD_NOT_FOUND:
+            return "changed" if relay.shelf.forget(entry, method) else None  # a refusal belongs to a probe, not to an entry
+        verdict = relay.shelf.learn(entry, method, is_error, pages)
+        if verdict == "changed" and method in LIST_MEMBER:
+            relay.log("%s differs from the recording: %s -> %s items" % (
+                method, item_count(method, before), item_count(method, entry.answers[method])), 1)
+        relay.save()
+        return verdict
+
+    def _unreadable(self, ask, trouble):
+        """A list that can never be recorded. What is recorded stays (case 054), unless it is too long now."""
+        relay = self._relay
+        relay.log("%s is not recorded: %s" % (ask.method, trouble), 1)
+        if ask.pages.too_long and relay.shelf.forget(ask.entry, ask.method):
+            relay.save()
+            return "changed"
+        return None
+
+    def first_page(self, flight, parts):
+        """The client's own plain listing was answered: keep it, with the pages that follow. The verdict or None."""
+        entry, method = flight.entry, flight.note
+        if entry is None or entry.era == "legacy" and entry.opening() is None:
+            return None
+        if entry.era == "modern":
+            if self._relay.shelf.known_legacy():
+                return None
+            self._relay.shelf.follow(entry, method, flight.before.meta_raw)
+        ask = Ask("walk", method, entry, flight.before.meta_raw if flight.before is not None else b"")
+        cursor, trouble = None, None
+        if parts.get("result", b"")[:1] == b"{":
+            try:
+                cursor = ask.pages.add(parts["result"])
+            except PeerError as error:
+                trouble = str(error)
+        if trouble:
+            return self._unreadable(ask, trouble)
+        known = entry.answers.get(method)
+        if cursor is None:
+            return self._store(ask, parts)
+        if known is None or known.is_error or not Answer(False, known.pages[:1], 0).says_the_same(
+                Answer(False, ask.pages.pages, 0)):
+            self._relay.own.send(self._relay.own.ident("page"), ask, ask.params(cursor))
+        return None
+
+    def probe_answered(self, flight, parts):
+        """The client's own `server/discover` was answered. A refusal of another kind waits for what `initialize` says."""
+        relay, is_error = self._relay, "error" in parts
+        raw = parts["error"] if is_error else parts.get("result", b"")
+        try:
+            if not is_error:
+                PageSet(flight.method).add(raw)
+        except PeerError as error:
+            relay.log("the discovery is not recorded: %s" % error, 1)
+            return
+        relay.life.refused_probe = flight.before if error_code(parts) in (INVALID_REQUEST, INVALID_PARAMS) else None
+        relay.shelf.learn_probe(flight.before, is_error, raw)
+        if not is_error and flight.entry is not None:
+            relay.shelf.follow(flight.entry, flight.method, flight.before.meta_raw)
+        relay.save()
+
+    def seek(self, flight, entry, method, cursor, base):
+        """A cursor of ours goes to a live server: read up to the page that it stands for (A6.9)."""
+        answer, wanted = entry.answers.get(method), own_cursor(cursor)
+        if answer is None or answer.is_error or wanted[0] != answer.generation() or wanted[1] >= len(answer.pages):
+            self._reply(flight, True, INVALID_CURSOR)
+            return
+        ask = Ask("seek", method, entry, base)
+        ask.seek = flight, answer, wanted[1]
+        self._relay.own.send(self._relay.own.ident("page"), ask, ask.params())
+
+    def _sought(self, ask, parts, trouble):
+        """Answer the client's request for a page, if the pages before it are those that it has."""
+        flight, answer, index = ask.seek
+        if "error" in parts and not ask.pages.pages:
+            self._reply(flight, True, parts["error"])
+            return
+        same = Answer(False, answer.pages[:index], 0).says_the_same(Answer(False, ask.pages.pages[:index], 0))
+        if not trouble and same and len(ask.pages.pages) > index:
+            self._reply(flight, False, ask.pages.pages[index])
+            return
+        self._reply(flight, True, INVALID_CURSOR)
+        told = ask.entry.answers.get(ask.method) is not answer or self._relay.own.refreshing((ask.entry, ask.method))
+        if not told:
+            self._differs(ask)
+            self.announce()
+            self._relay.own.relist_soon({(ask.entry, ask.method)})
+
+    def _reply(self, flight, is_error, raw):
+        """Answer a request of the client's, if it still waits."""
+        if self._relay.flights.close(flight):
+            self._relay.to_client((error_line if is_error else result_line)(flight.id_raw, raw))
+            self._relay.life.settle_start()
+
+    def _differs(self, ask):
+        """The client is to hear of it, if it was given the list or told that it would hear (A9.4)."""
+        relay, method = self._relay, ask.method
+        shelf, known = relay.shelf, (ask.entry, method) in relay.shelf.served
+        if method in CHANGED and (ask.entry.era == "modern" or ask.entry is shelf.entry and (
+                known or shelf.declares_changes(ask.entry, method))):
+            self._announce.add((ask.entry.era, CHANGED[method]))
+
+    def announce(self):
+        for era, notification in sorted(self._announce):
+            self._relay.log("telling the client: %s" % notification, 1)
+            if era == "modern":
+                self._relay.streams.announce(notification)
+            else:
+                self._relay.to_client(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(notification))
+        self._announce = set()
+
+
+class OwnRequests:
+    """The relay's own requests to the server: replay, refresh, re-listing, fill."""
+    __slots__ = ("_relay", "_open", "_again", "stale", "_count")
+
+    def __init__(self, relay):
+        self._relay, self._open, self._count = relay, {}, 0
+        self._again, self.stale = set(), set()
+
+    def reset(self):
+        """A generation ended: what it still owed us will not come, what it taught is told."""
+        self._open, self._again, self.stale = {}, set(), set()
+        self._relay.listings.announce()
+
+    def refreshing(self, pair=None):
+        """True if the listings (or that (entry, method)) are being compared."""
+        return any(ask.kind == "refresh" and pair in (None, (ask.entry, ask.method)) for ask in self._open.values())
+
+    def take(self, key):
+        """The request of ours with this id, now closed; None if it is not ours."""
+        return self._open.pop(key, None) if self._open else None
+
+    def put_back(self, key, ask):
+        self._open[key] = ask
+
+    def send(self, ident, ask, params_raw=None):
+        params = b"" if params_raw is None else b',"params":' + params_raw
+        self._relay.to_server(b'{"jsonrpc":"2.0","id":%s,"method":%s%s}\n' % (
+            json_string(ident), json_string(ask.method), params))
+        self._open[ident] = ask
+
+    def ident(self, kind):
+        self._count += 1
+        return OWN_ID + "%s-%d-%d" % (kind, self._relay.life.generation, self._count)
+
+    def replay_handshake(self):
+        relay = self._relay
+        self.send(OWN_ID + "init-%d" % relay.life.generation, Ask("replay", "initialize", relay.shelf.entry),
+                  relay.told.init_params)
+
+    def answered(self, ask, parts):
+        """One of ours came back; parts: the members of the answer."""
+        if ask.kind == "replay":
+            self._replayed(ask.entry, parts)
+        elif ask.kind != "state":
+            self._relay.listings.page(ask, parts)
+
+    def _replayed(self, entry, parts):
+        relay, result = self._relay, parts.get("result", b"null")
+        if not is_handshake(result):
+            reason = error_text(parts)
+            relay.life.fail("refused the handshake%s" % (": " + reason if reason else ""), b"")
+            return
+        before = entry.opening()
+        if relay.shelf.learn_initialize(entry, result, replayed=True) == "changed":
+            relay.log("handshake differs, recorded: version %s -> %s" % (version_of(before), version_of(result)), 1)
+        relay.save()
+        self._restore_state()
+        relay.life.handshake_done()
+
+    def _restore_state(self):
+        """What a server that had been there all the time would know (A12.7); then our listings."""
+        relay, told = self._relay, self._relay.told
+        relay.to_server(INITIALIZED)
+        relay.life.sent_initialized = True
+        if told.level is not None:
+            self.send(OWN_ID + "level-%d" % relay.life.generation, Ask("state", "logging/setLevel", None), told.level)
+        for number, params in enumerate(told.subscriptions.values(), 1):
+            self.send(OWN_ID + "subscribe-%d-%d" % (relay.life.generation, number),
+                      Ask("state", "resources/subscribe", None), params)
+        for method in relay.shelf.entry.lists() if relay.shelf.entry else ():
+            self._refresh(relay.shelf.entry, method)
+        if not relay.settings.refresh_fatal:
+            self._limit()
+
+    def modern_start(self):
+        """A server starts for a modern request: its streams, and what the client was given of it (A17.6)."""
+        relay = self._relay
+        relay.streams.reopen()
+        for entry, method in list(relay.shelf.followed):
+            self._refresh(entry, method)
+        if self._open and not relay.settings.refresh_fatal:
+            self._limit()
+
+    def _limit(self):
+        relay = self._relay
+        relay.out.append(SetTimer("own-limit", relay.now_s + seconds(relay.settings.start_timeout_ns)))
+
+    def _refresh(self, entry, method):
+        ask = Ask("refresh", method, entry, self._relay.shelf.followed.get((entry, method), b""))
+        self.send(OWN_ID + "check-%d-%s" % (self._relay.life.generation, method) if entry.era == "legacy"
+                  else self.ident("check"), ask, ask.params())
+
+    def refresh_over(self):
+        """Behind the last answer: ask again what changed meanwhile, or tell the client what is new."""
+        if not self.refreshing():
+            again, self._again = self._again, set()
+            for entry, method in sorted(again, key=lambda pair: pair[1]):
+                self._refresh(entry, method)
+        if not self.refreshing():
+            self._relay.listings.announce()
+        self._relay.life.settle_start()
+
+    def list_changed(self, notification):
+        """The server says that a list changed. True if the client hears it now."""
+        relay = self._relay
+        recorded = {(entry, method) for entry, method in self._watched() if CHANGED[method] == notification}
+        if relay.life.in_replay() or self.refreshing():
+            # Part of the start: only an answer that came before this line may be older than the change.
+            waiting = {(ask.entry, ask.method) for ask in self._open.values() if ask.kind == "refresh"}
+            settled = relay.life.sent_initialized or relay.life.modern
+            self._again.update(recorded - waiting if settled else ())
+            if not waiting and settled:
+                self.refresh_over()
+            return False
+        for pair in recorded:  # the client is told just now
+            relay.shelf.served.discard(pair)
+        if recorded and not relay.life.stopping():
+            self.relist_soon(recorded)
+        return True
+
+    def _watched(self):
+        """The recorded lists that the running server stands behind."""
+        shelf = self._relay.shelf
+        if self._relay.life.modern:
+            return [(entry, method) for entry, method in shelf.followed if method in CHANGED]
+        return [(shelf.entry, method) for method in shelf.entry.lists()] if shelf.entry is not None else []
+
+    def relist_soon(self, pairs):
+        self.stale.update(pairs)
+        self._relay.out.append(SetTimer("relist", self._relay.now_s + RELIST_WAIT_S))
+
+    def relist(self, event):
+        """Nobody asked for a changed list: ask, so that the recording is right (A9.8)."""
+        stale, self.stale = self.stale, set()
+        for entry, method in sorted(stale, key=lambda pair: pair[1]):
+            ask = Ask("relist", method, entry, self._relay.shelf.followed.get((entry, method), b""))
+            self.send(self.ident("relist"), ask, ask.params())
+
+    def fill(self):
+        """Ask for every advertised list that is not recorded yet (A6.8)."""
+        shelf = self._relay.shelf
+        if shelf.entry is None or shelf.entry.opening() is None:
+            return
+        for method in LISTS:
+            if CAPABILITY_OF[method] in shelf.capabilities(shelf.entry) and method not in shelf.entry.answers:
+                self.send(self.ident("fill"), Ask("fill", method, shelf.entry))
+                self._limit()
+
+    def give_up(self, event):
+        """What nobody waits for was not answered in time."""
+        for key, ask in list(self._open.items()):
+            if ask.kind in ("fill", "refresh", "walk"):
+                del self._open[key]
+                self._relay.log("%s was not answered: not recorded" % ask.method, 1)
+        self.refresh_over()
+
+
+class Stream:
+    """A held `subscriptions/listen`. granted: {kind: value} of the acknowledgement; ours: we gave it, not the server."""
+    __slots__ = ("id_raw", "line", "entry", "granted", "ours")
+
+    def __init__(self, id_raw, line, entry, granted, ours):
+        self.id_raw, self.line, self.entry, self.granted, self.ours = id_raw, bytes(line), entry, granted, ours
+
+
+class Streams:
+    """The client's open `subscriptions/listen`, with or without a server (A17.8): {id key: Stream}."""
+    __slots__ = ("_relay", "_held", "_opening")
+
+    def __init__(self, relay):
+        self._relay, self._held, self._opening = relay, {}, set()
+
+    def answer(self, env, line, asked):
+        """True if the request is answered here: acknowledged and held, or refused as the server does."""
+        relay = self._relay
+        shelf, entry = relay.shelf, relay.shelf.modern_entry(asked)
+        wanted = asked.params.get("notifications")
+        if entry is not None and entry.refuses_listen:
+            relay.to_client(error_line(env.id_raw, NOT_FOUND))
+            return True
+        if entry is None or entry.opening() is None or not isinstance(wanted, dict) or len(self._held) >= MAX_STREAMS:
+            return False
+        granted, capabilities = {}, shelf.capabilities(entry)
+        for kind, value in wanted.items():
+            if kind not in STREAM_KINDS and value not in (False, None, []):
+                return False  # of single resources, or of tasks, only the server can tell
+            declared = capabilities.get(STREAM_KINDS.get(kind))
+            if value is True and isinstance(declared, dict) and declared.get("listChanged") is True:
+                granted[kind] = True
+        self._held[env.id_key] = Stream(env.id_raw, line, entry, granted, True)
+        relay.to_client(b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{%s:%s},'
+                        b'"notifications":%s}}\n' % (json_string(SUBSCRIPTION_KEY), env.id_raw, canonical(granted).encode("ascii")))
+        return True
+
+    def reopen(self):
+        """A modern server starts: it gets the client's own lines."""
+        for key, stream in self._held.items():
+            stream.ours = True
+            self._relay.to_server(stream.line)
+        self._opening = set(self._held)
+
+    def lost(self):
+        """The server is gone; the streams stay."""
+        self._opening = set()
+
+    def acknowledged(self, env, line):
+        """The server acknowledges. True if the client is to hear it."""
+        params = env.params(line)
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        ident = meta.get(SUBSCRIPTION_KEY) if isinstance(meta, dict) else None
+        key = None if ident is None else id_key_of(ident, spell_id(ident))
+        opening = key in self._opening
+        self._opening.discard(key)
+        if key in self._held:
+            self._relay.shelf.learn_listen(self._held[key].entry, False)
+            return not self._held[key].ours
+        if opening:  # cancelled meanwhile
+            return False
+        flight = self._relay.flights.take(key)
+        if flight is None:
+            return True
+        granted = params.get("notifications")
+        if flight.before is not None and len(self._held) < MAX_STREAMS:
+            self._held[key] = Stream(flight.id_raw, flight.before, flight.entry, granted if isinstance(granted, dict) else {}, False)
+            self._relay.shelf.learn_listen(flight.entry, False)
+            self._relay.save()
+        self._relay.life.settle_start()
+        return True
+
+    def ended(self, key, line):
+        """An answer to a stream: its end. True if the client is to hear it; None if it is no stream's."""
+        if key not in self._held:
+            opening = key in self._opening
+            self._opening.discard(key)
+            return False if opening else None  # cancelled meanwhile
+        relay = self._relay
+        if relay.life.stopping():  # it ends because we stop it; the stream stays with us (A17.8)
+            return False
+        if key in self._opening:  # the server does not take it; the client has it from us
+            self._opening.discard(key)
+            try:
+                refused = error_code(members(line)) == METHOD_NOT_FOUND
+            except ValueError:
+                refused = False
+            relay.log("the server refuses the subscription that the client has", 1)
+            relay.shelf.learn_listen(self._held[key].entry, refused)
+            relay.save()
+            return False
+        del self._held[key]
+        return True
+
+    def cancelled(self, key):
+        """The client closes a stream. True if there was one."""
+        return self._held.pop(key, None) is not None
+
+    def announce(self, notification):
+        """Tell of a changed list on every stream that was granted it."""
+        for stream in self._held.values():
+            for kind, capability in STREAM_KINDS.items():
+                if stream.granted.get(kind) is True and notification == "notifications/%s/list_changed" % capability:
+                    self._relay.to_client(b'{"jsonrpc":"2.0","method":%s,"params":{"_meta":{%s:%s}}}\n' % (
+                        json_string(notification), json_string(SUBSCRIPTION_KEY), stream.id_raw))
+
 # ============================================================================
 # L7 RELAY - the engine: one client, one server                   [pure, hot]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L5 L6
+# Uses:   L0 L1 L2 L5 L6 L6b
 # Used by: L8 L15
 # Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, Write,
-#         Served, Noise, Release, Save, HoldClient, Exit, Told, OwnRequests, StartRequests, Queue, Troubles, Life,
+#         Served, Noise, Release, Save, HoldClient, Exit, StartRequests, Queue, Troubles, Rest, Life,
 #         ClientDesk, ServerDesk, Relay, RELAY_TABLE
 # Never:  reads a clock, touches a descriptor, parses more of a line than it must
 # Tests:  tests/test_l07_relay.py
@@ -2826,7 +3948,8 @@ def version_of(initialize):
 #
 #   ASLEEP    no process. Recorded answers go out; the first other request starts.
 #   COLD      started by a line that passes straight on: a handshake that is not
-#             recorded, or a request before any handshake. All lines pass, in order.
+#             recorded, a request before any handshake, or one of the modern era, which
+#             has none. All lines pass, in order.
 #   REPLAY    started behind the client's back: its own `initialize` goes first under
 #             our id. Requests queue; recorded answers still go out; the client's
 #             answers to the server bypass the queue (a server may wait for a ping).
@@ -2840,7 +3963,8 @@ def version_of(initialize):
 #             generations at once. When the client leaves, nothing starts any more.
 #
 # The order at a wake is fixed: initialize, its answer, initialized, log level,
-# subscriptions, our listings, then the queue as it came. The listings are compared
+# subscriptions, our listings, then the queue as it came; in the modern era the open
+# streams, our listings, the queue. The listings are compared
 # with the recording: a recording is a promise that each real start checks. What a
 # server announces between its start and the end of that check is no change: it is
 # folded into the comparison (server-everything sends `list_changed` four times).
@@ -2852,8 +3976,13 @@ def version_of(initialize):
 #
 # A startup deadline is armed at the spawn, and at an `initialize` for a running
 # server; it ends when replay, listings, probes and handshakes are answered (A10.1),
-# and never limits a call: a request of the 2026-07-28 revision, which has no
-# handshake, does not hold it. Such requests pass untouched and unrecorded.
+# and never limits a call: of the 2026-07-28 revision, which has no handshake, only
+# discovery and listings hold it.
+#
+# The trigger chooses the era of a process: a modern request starts it without a
+# replay, all else with one. Some servers fix their era with their first request and
+# refuse `initialize` then (-32022): that one is started again, once, for the same line,
+# and the client sees the second answer alone (A17.6).
 #
 # Two desks judge lines, one per direction; the relay itself owns the state, the
 # timers and the ways in and out of a generation. A judge returns True for "pass it
@@ -2867,22 +3996,18 @@ SETTLE_WAIT_S = 2.0
 # The rest that a server gets to make use of the roots: the filesystem server looks each of them up before they count,
 # while it already takes calls. Measured on it: after 20 ms 3 or 4 of 6 first calls saw them, after 50 ms all.
 ROOTS_REST_S = 0.1
-# A list that the server called changed and nobody asked for again is asked for by us (A9.8).
-RELIST_WAIT_S = 2.0
 FILL_IDLE_S, FILL_BUSY_S = 0.1, 1.0
+# The burst of a client's start-up is answered before an old recording is compared with the server.
+AGE_REST_S = 0.2
 # A server that closed its output mostly ends just then, and its exit tells more.
 MUTE_WAIT_S = 0.25
 # Requests that change nothing, whoever answers them.
-HARMLESS = LISTS + ("initialize", "ping", "server/discover")
+HARMLESS = LISTS + ("initialize", "ping", "server/discover", "subscriptions/listen")
+# What may be answered without the server; all else starts it.
+ANSWERED = frozenset(HARMLESS + GONE_METHODS)
 STATE_METHODS = ("logging/setLevel", "resources/subscribe", "resources/unsubscribe")
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-# What the ids of our own requests to the server begin with.
-OWN_ID = "mcp-lazy-"
-INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 CANCELLED = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n'
-CHANGED = {"tools/list": "notifications/tools/list_changed", "prompts/list": "notifications/prompts/list_changed",
-           "resources/list": "notifications/resources/list_changed",
-           "resources/templates/list": "notifications/resources/list_changed"}
 
 
 class Settings(Record):
@@ -2930,187 +4055,6 @@ Noise = record("Noise", "raw", "effect: the start of a line of the server's stdo
 Exit = record("Exit", "status", "effect: nothing is left to do; leave with this status once the client has its bytes")
 
 
-class Told:
-    """What the client has said that a late server must hear: handshake, log level, subscriptions."""
-    __slots__ = ("init_params", "capabilities", "initialized", "level", "subscriptions")
-
-    def __init__(self):
-        self.init_params, self.capabilities, self.initialized = None, {}, False
-        self.level, self.subscriptions = None, {}
-
-
-class OwnRequests:
-    """The relay's own requests to the server and what their answers mean: replay, refresh, re-listing, fill."""
-    __slots__ = ("_relay", "_open", "_again", "_announce", "stale", "_count")
-
-    def __init__(self, relay):
-        self._relay, self._open, self._count = relay, {}, 0
-        self._again, self._announce, self.stale = set(), set(), set()
-
-    def reset(self):
-        """A generation ended: what it still owed us will not come, what it taught is told."""
-        self._open, self._again, self.stale = {}, set(), set()
-        self.announce()
-
-    def refreshing(self):
-        return any(kind == "refresh" for kind, _, _ in self._open.values())
-
-    def take(self, key):
-        """(kind, method, entry) of the request of ours with this id, now closed; None if it is not ours."""
-        return self._open.pop(key, None) if self._open else None
-
-    def put_back(self, key, own):
-        self._open[key] = own
-
-    def send(self, ident, kind, method, params_raw=None):
-        params = b"" if params_raw is None else b',"params":' + params_raw
-        self._relay.to_server(b'{"jsonrpc":"2.0","id":%s,"method":%s%s}\n' % (
-            json_string(ident), json_string(method), params))
-        self._open[ident] = (kind, method, self._relay.shelf.entry)
-
-    def replay_handshake(self):
-        relay = self._relay
-        self.send(OWN_ID + "init-%d" % relay.life.generation, "replay", "initialize", relay.told.init_params)
-
-    def answered(self, own, parts):
-        """One of ours came back; parts: the members of the answer."""
-        kind, method, entry = own
-        if kind == "replay":
-            self._replayed(entry, parts)
-        elif kind == "refresh":
-            self._refreshed(entry, method, parts)
-        elif kind in ("relist", "fill"):
-            self.learn(entry, method, parts)
-
-    def _replayed(self, entry, parts):
-        relay, result = self._relay, parts.get("result", b"null")
-        if not is_handshake(result):
-            reason = error_text(parts)
-            relay.life.fail("refused the handshake%s" % (": " + reason if reason else ""), b"")
-            return
-        before = entry.initialize
-        if relay.shelf.learn_initialize(entry, result, replayed=True) == "changed":
-            relay.log("handshake differs, recorded: version %s -> %s" % (version_of(before), version_of(result)), 1)
-        relay.save()
-        self._restore_state()
-        relay.life.handshake_done()
-
-    def _restore_state(self):
-        """What a server that had been there all the time would know (A12.7); then our listings."""
-        relay, told = self._relay, self._relay.told
-        relay.to_server(INITIALIZED)
-        relay.life.sent_initialized = True
-        if told.level is not None:
-            self.send(OWN_ID + "level-%d" % relay.life.generation, "state", "logging/setLevel", told.level)
-        for number, params in enumerate(told.subscriptions.values(), 1):
-            self.send(OWN_ID + "subscribe-%d-%d" % (relay.life.generation, number), "state", "resources/subscribe", params)
-        for method in relay.shelf.entry.lists if relay.shelf.entry else ():
-            self._refresh(method)
-        if not relay.settings.refresh_fatal:
-            self._limit()
-
-    def _limit(self):
-        relay = self._relay
-        relay.out.append(SetTimer("own-limit", relay.now_s + seconds(relay.settings.start_timeout_ns)))
-
-    def _refresh(self, method):
-        self.send(OWN_ID + "check-%d-%s" % (self._relay.life.generation, method), "refresh", method)
-
-    def _refreshed(self, entry, method, parts):
-        relay = self._relay
-        shelf = relay.shelf
-        if self.learn(entry, method, parts) == "changed" and entry is shelf.entry and (
-                method in shelf.served or shelf.declares_changes(method)):
-            self._announce.add(CHANGED[method])
-        self._refresh_over()
-
-    def _refresh_over(self):
-        """Behind the last answer: ask again what changed meanwhile, or tell the client what is new."""
-        if not self.refreshing():
-            again, self._again = self._again, set()
-            for name in sorted(again):
-                self._refresh(name)
-        if not self.refreshing():
-            self.announce()
-        self._relay.life.settle_start()
-
-    def announce(self):
-        for notification in sorted(self._announce):
-            self._relay.log("telling the client: %s" % notification, 1)
-            self._relay.to_client(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(notification))
-        self._announce = set()
-
-    def learn(self, entry, method, parts):
-        """Store a list answer of any origin. The shelf's verdict, or None where nothing can be said."""
-        relay, shelf = self._relay, self._relay.shelf
-        if entry is None or entry.initialize is None:
-            return None
-        result, before = parts.get("result", b""), entry.lists.get(method)
-        if result[:1] == b"{":
-            try:
-                found = members(result)
-            except ValueError:
-                return None
-            if found.get(LIST_MEMBER[method], b"")[:1] != b"[":  # some other request's answer
-                return None
-            paged = found.get("nextCursor", b"null") not in (b"null", b'""')
-            outcome = shelf.learn_list(entry, method, False, None if paged else result)
-        elif error_code(parts) == METHOD_NOT_FOUND:
-            outcome = shelf.learn_list(entry, method, True, parts["error"])
-        else:
-            return None
-        if outcome == "changed":
-            counts = [item_count(method, stored[1]) for stored in (before, entry.lists.get(method, (False, b"")))]
-            relay.log("%s differs from the recording: %s -> %s items" % (method, *counts), 1)
-        elif outcome == "too big":
-            relay.log("%s is over %d bytes: not recorded" % (method, MAX_RESULT_BYTES), 1)
-        relay.save()
-        return outcome
-
-    def list_changed(self, notification):
-        """The server says that a list changed. True if the client hears it now."""
-        relay, entry = self._relay, self._relay.shelf.entry
-        recorded = [method for method in entry.lists if CHANGED[method] == notification] if entry else []
-        if relay.state in (REPLAY, SETTLE) or self.refreshing():
-            # Part of the start: only an answer that came before this line may be older than the change.
-            waiting = {method for kind, method, _ in self._open.values() if kind == "refresh"}
-            self._again.update(set(recorded) - waiting if relay.life.sent_initialized else ())
-            if not waiting and relay.life.sent_initialized:
-                self._refresh_over()
-            return False
-        relay.shelf.served.difference_update(recorded)  # the client is told just now
-        if recorded and relay.state != STOPPING:
-            self.stale.update(recorded)
-            relay.out.append(SetTimer("relist", relay.now_s + RELIST_WAIT_S))
-        return True
-
-    def relist(self, event):
-        """Nobody asked for a changed list: ask, so that the recording is right (A9.8)."""
-        stale, self.stale = self.stale, set()
-        for method in sorted(stale):
-            self._count += 1
-            self.send(OWN_ID + "relist-%d-%d" % (self._relay.life.generation, self._count), "relist", method)
-
-    def fill(self):
-        """Ask for every advertised list that is not recorded yet (A6.8)."""
-        relay, shelf = self._relay, self._relay.shelf
-        if shelf.entry is None or shelf.entry.initialize is None:
-            return
-        for method in LISTS:
-            if CAPABILITY_OF[method] in shelf.capabilities() and method not in shelf.entry.lists:
-                self._count += 1
-                self.send(OWN_ID + "fill-%d-%d" % (relay.life.generation, self._count), "fill", method)
-                self._limit()
-
-    def give_up(self, event):
-        """What nobody waits for was not answered in time."""
-        for key, (kind, method, _) in list(self._open.items()):
-            if kind in ("fill", "refresh"):
-                del self._open[key]
-                self._relay.log("%s was not answered: not recorded" % method, 1)
-        self._refresh_over()
-
-
 class ClientDesk:
     """Judges the client's lines. A judge returns True if the line passes to the server as it is."""
     __slots__ = ("_relay",)
@@ -3134,6 +4078,8 @@ class ClientDesk:
             if env.method == "notifications/initialized":
                 relay.told.initialized = True
                 relay.wake.consider()
+            elif env.method == "notifications/cancelled":
+                self._cancel(env, line)
         elif env.kind != RESPONSE:
             relay.life.start(env, line)
         return False
@@ -3171,6 +4117,8 @@ class ClientDesk:
     def _passing(self, env, line):
         relay = self._relay
         if env.kind in (REQUEST, BATCH):
+            if env.kind == REQUEST and self._seeks(env, line):
+                return False
             self.track(env, line)
         elif env.kind == RESPONSE:
             relay.flights.server.pop(env.id_key, None)
@@ -3187,39 +4135,67 @@ class ClientDesk:
 
     def _answer(self, env, line):
         """True if the request is answered without the server (A7)."""
-        relay, method, is_error, result = self._relay, env.method, False, None
+        relay, method, found = self._relay, env.method, None
+        if method not in ANSWERED:
+            return False
+        params = env.params(line)
+        if method == "server/discover" or is_modern(params):
+            return self._answer_modern(env, line)
         if method == "initialize":
             self.remember(line)
-            result = relay.shelf.initialize()
+            if relay.shelf.initialize() is not None:
+                found = False, relay.shelf.initialize()
         elif method == "ping":
-            result = b"{}"
+            found = False, b"{}"
         elif method == "logging/setLevel":
-            result = self._set_level(env, line)
-        elif method in LIST_MEMBER and is_plain_listing(env.params(line)):
-            is_error, result = relay.shelf.listing(method) or (False, None)
-            if result is not None:
-                relay.shelf.served.add(method)
-        if result is None:
+            found = self._set_level(params, line)
+        elif method in LIST_MEMBER and is_list_request(params):
+            found = relay.shelf.listing(relay.shelf.entry, method, params.get("cursor") if params else None)
+        return found is not None and self._give(env, relay.shelf.entry, *found)
+
+    def _answer_modern(self, env, line):
+        """The same for a request that stands for itself (A17)."""
+        relay, method, asked = self._relay, env.method, read_modern(line)
+        if asked is None:
             return False
-        relay.to_client((error_line if is_error else result_line)(env.id_raw, result))
-        relay.out.append(Served(method))
-        if method == "initialize":
-            relay.log("handshake from cache (%s)" % relay.shelf.entry.version, 1)
+        shelf, entry, refusal = relay.shelf, relay.shelf.modern_entry(asked), relay.shelf.refusal(asked)
+        if method in GONE_METHODS:
+            found = True, NOT_FOUND
+        elif refusal is not None:
+            found = True, refusal
+        elif method == "subscriptions/listen":
+            return relay.streams.answer(env, line, asked)
+        elif method == "server/discover":
+            found = shelf.discovery(asked)
+        else:
+            found = is_list_request(asked.params) and method in LIST_MEMBER and shelf.listing(
+                entry, method, asked.params.get("cursor"), asked.meta_raw) or None
+        return found is not None and self._give(env, entry, *found)
+
+    def _give(self, env, entry, is_error, raw):
+        """Answer from the recording; True."""
+        relay = self._relay
+        relay.to_client((error_line if is_error else result_line)(env.id_raw, raw))
+        relay.out.append(Served(env.method))
+        if env.method == "initialize":
+            relay.log("handshake from cache (%s)" % entry.version, 1)
+        if entry is not None and relay.shelf.is_old(entry):
+            relay.rest.refresh_soon()
         return True
 
-    def _set_level(self, env, line):
+    def _set_level(self, params, line):
         """Answered here if the level is one and the server is known to log (A7.4b)."""
-        params, shelf = env.params(line), self._relay.shelf
-        if (is_modern(params) or not isinstance(params, dict) or params.get("level") not in LOG_LEVELS
-                or shelf.initialize() is None or "logging" not in shelf.capabilities()):
+        shelf = self._relay.shelf
+        if (not isinstance(params, dict) or params.get("level") not in LOG_LEVELS
+                or shelf.initialize() is None or "logging" not in shelf.capabilities(shelf.entry)):
             return None
         self._relay.told.level = members(line)["params"]
-        return b"{}"
+        return False, b"{}"
 
     def remember(self, line):
         """Keep a client's `initialize` for later starts, and look up its entry."""
         relay = self._relay
-        relay.told, relay.shelf.entry, relay.shelf.served = Told(), None, set()
+        relay.told, relay.shelf.entry = Told(), None
         try:
             raw = members(line).get("params", b"null")
             params = parse_json(raw, exact=True)
@@ -3229,10 +4205,12 @@ class ClientDesk:
             relay.shelf.entry = None
             return
         relay.told.init_params, relay.told.capabilities = raw, params.get("capabilities")
+        relay.told.init_line = bytes(line)
 
     def track(self, env, line, queued=False):
         """Open a flight for each request of a line that goes to the server."""
         relay = self._relay
+        relay.life.for_refresh = False
         if env.kind == REQUEST:
             flight = Flight(env, relay.now_s, queued)
             relay.flights.add(flight)
@@ -3260,15 +4238,50 @@ class ClientDesk:
             flight.note = "initialize" if flight.entry is not None else None
             relay.flights.hold_start(flight)
             return
-        if method in LIST_MEMBER:
-            if is_plain_listing(env.params(line)):
-                flight.note, flight.entry = method, relay.shelf.entry
-                relay.own.stale.discard(method)
+        recordable = method in LIST_MEMBER or method == "server/discover"
+        modern = method == "server/discover" or (
+            recordable or method == "subscriptions/listen" or relay.told.init_params is None) and is_modern(env.params(line))
+        if modern:
+            self._annotate_modern(flight, line)
+        elif recordable and is_plain_listing(env.params(line)):
+            flight.note, flight.entry = method, relay.shelf.entry
+            relay.own.stale.discard((flight.entry, method))
         elif method in STATE_METHODS:
             flight.note = self._state_note(method, env, line)
-        if relay.told.init_params is None and (
-                method == "server/discover" or method in LIST_MEMBER or not is_modern(env.params(line))):
+        first = relay.told.init_params is None and (recordable or not modern)
+        if first or modern and recordable and relay.state != LIVE:
             relay.flights.hold_start(flight)
+
+    def _annotate_modern(self, flight, line):
+        """The same for a request of the modern era."""
+        relay, asked = self._relay, read_modern(line)
+        relay.life.modern_spoken = True
+        if asked is None:
+            return
+        flight.entry, flight.before = relay.shelf.modern_entry(asked), asked
+        if flight.method == "subscriptions/listen":
+            flight.note, flight.before = flight.method, bytes(line)
+        elif flight.method == "server/discover":
+            flight.note = flight.method
+        elif flight.method in LIST_MEMBER and is_plain_listing(asked.params) and flight.entry is not None:
+            flight.note = flight.method
+            relay.own.stale.discard((flight.entry, flight.method))
+
+    def _seeks(self, env, line):
+        """True if a list request carries a cursor of ours: it is answered by reading up to there (A6.9)."""
+        if env.method not in LIST_MEMBER or OWN_CURSOR.encode() not in line:
+            return False
+        relay, asked = self._relay, read_modern(line)
+        if asked is None or not is_list_request(asked.params) or own_cursor(asked.params.get("cursor")) is None:
+            return False
+        entry = relay.shelf.modern_entry(asked) if is_modern(asked.params) else relay.shelf.entry
+        if entry is None:
+            return False
+        flight, relay.life.for_refresh = Flight(env, relay.now_s, False), False
+        relay.flights.add(flight)
+        relay.listings.seek(flight, entry, env.method, asked.params["cursor"], asked.meta_raw if entry.era == "modern" else b"")
+        relay.troubles.watch_calls()
+        return True
 
     def _state_note(self, method, env, line):
         """(method, uri or None, params raw) of a request that a later start must repeat; None if it is malformed."""
@@ -3285,6 +4298,8 @@ class ClientDesk:
         if flight is not None and flight.method == "initialize":  # cannot be cancelled
             flights.put_back(flight)
             return None
+        if flight is None:
+            self._relay.streams.cancelled(key)
         return flight
 
 
@@ -3310,7 +4325,11 @@ class ServerDesk:
             return True
         if kind == NOTIFICATION and env.version2:
             if env.method == "notifications/cancelled":
-                relay.flights.server.pop(cancelled_key(env, line), None)
+                key = cancelled_key(env, line)
+                relay.flights.server.pop(key, None)
+                return relay.streams.ended(key, b"{}") is not False
+            if env.method == "notifications/subscriptions/acknowledged":
+                return relay.streams.acknowledged(env, line)
             return not env.method.endswith("list_changed") or relay.own.list_changed(env.method)
         if kind == BATCH:
             return self._batch(env, line)
@@ -3329,10 +4348,11 @@ class ServerDesk:
             return False
         flight = relay.flights.take(key)
         if flight is None:  # a second or late answer: ours is nobody's business (A8.2), theirs may be of use to them
-            return not (isinstance(key, str) and key.startswith(OWN_ID))
+            return relay.streams.ended(key, line) is not False and not (isinstance(key, str) and key.startswith(OWN_ID))
         if flight.note is not None or flight.startup:
             try:
-                self._learn(flight, members(line))
+                if self._learn(flight, members(line)):
+                    return False
             except Unreadable:  # an answer for the client, if not for us
                 relay.log("the answer to %s cannot be read here: not recorded" % flight.method, 1)
             except ValueError:  # no JSON after all, so it was no answer
@@ -3340,7 +4360,7 @@ class ServerDesk:
                 relay.noise(line)
                 return False
         elif not flight.queued:
-            relay.life.heard = True
+            relay.life.answered()
         if relay.settings.log_calls:
             relay.log("%s server %.1f" % (flight.method, (relay.now_s - flight.since_s) * 1000), 2)
         relay.life.settle_start()
@@ -3356,31 +4376,49 @@ class ServerDesk:
         return True
 
     def _learn(self, flight, parts):
-        """Take what an answer teaches."""
+        """Take what an answer teaches. True if the client is not to see it."""
         relay, note, good = self._relay, flight.note, parts.get("result", b"")[:1] == b"{"
         if flight.method == "initialize":
-            self._learn_handshake(flight, parts, good)
-            return
-        relay.life.heard = relay.life.heard or good
+            return self._learn_handshake(flight, parts, good)
+        if good:
+            relay.life.answered()
         if note in LIST_MEMBER:
-            served = flight.entry is relay.shelf.entry and note in relay.shelf.served
-            if relay.own.learn(flight.entry, note, parts) == "changed" and served:
-                relay.shelf.served.discard(note)
-                relay.to_client(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(CHANGED[note]))
+            served = (flight.entry, note) in relay.shelf.served
+            if relay.listings.first_page(flight, parts) == "changed" and served:
+                relay.shelf.served.discard((flight.entry, note))
+                if flight.entry.era == "modern":
+                    relay.streams.announce(CHANGED[note])
+                else:
+                    relay.to_client(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(CHANGED[note]))
+        elif note == "server/discover":
+            relay.listings.probe_answered(flight, parts)
+        elif note == "subscriptions/listen":
+            if error_code(parts) == METHOD_NOT_FOUND:
+                relay.shelf.learn_listen(flight.entry, True)
+                relay.save()
         elif note is not None and good:
             self._keep_state(*note)
+        return False
 
     def _learn_handshake(self, flight, parts, good):
         relay, entry = self._relay, flight.entry
         if good and entry is not None and is_handshake(parts["result"]):
             outcome = relay.shelf.learn_initialize(entry, parts["result"], replayed=False)
             relay.log("handshake recorded (%s, %s)" % (entry.version, outcome), 2)
+            if relay.life.refused_probe is not None:  # so it is legacy, whatever it called the probe
+                relay.shelf.learn_probe(relay.life.refused_probe, True, NOT_FOUND)
+                relay.life.refused_probe = None
             relay.save()
+        elif (error_code(parts) == UNSUPPORTED_VERSION and relay.life.modern_spoken and not relay.leaving
+                and not relay.told.restarted and relay.told.is_handshake(flight)):
+            relay.life.start_again(flight)
+            return True
         elif entry is relay.shelf.entry:  # refused: a later start replays the handshake that was good, if there was one
             relay.told, relay.shelf.entry = flight.before or (Told(), None)
             relay.life.sent_initialized = relay.told.initialized
         if good:
             relay.life.cold_handshake_done()
+        return False
 
     def _keep_state(self, method, uri, params):
         """A log level or subscription that a later generation must hear (A12.7)."""
@@ -3420,10 +4458,10 @@ class ServerDesk:
         return False
 
 
-TIMERS = {"startup": ("life", "startup_expired"), "idle": ("life", "idle"), "settle": ("life", "release_queue"),
+TIMERS = {"startup": ("life", "startup_expired"), "idle": ("rest", "idle"), "settle": ("life", "release_queue"),
           "window": ("start_requests", "window_closed"), "call": ("troubles", "calls_overdue"), "ladder": ("life", "child_event"),
-          "fill": ("life", "fill"), "relist": ("own", "relist"), "own-limit": ("own", "give_up"),
-          "mute": ("life", "output_closed"), "last": ("life", "stop"), "wake-tick": ("wake", "tick"), "wake-limit": ("wake", "overran"), "drain": ("life", "drain_over")}
+          "fill": ("rest", "fill"), "relist": ("own", "relist"), "own-limit": ("own", "give_up"),
+          "mute": ("life", "output_closed"), "age": ("rest", "refresh_behind"), "last": ("life", "stop"), "wake-tick": ("wake", "tick"), "wake-limit": ("wake", "overran"), "drain": ("life", "drain_over")}
 GENERATION_TIMERS = ("startup", "idle", "settle", "window", "relist", "fill", "own-limit", "call", "mute", "last")
 # Of a line that is no message, what a person may see.
 NOISE_BYTES = 200
@@ -3441,6 +4479,12 @@ class Queue:
 
     def has_handshake(self):
         return any(env.method == "initialize" for env, _, _ in self._lines)
+
+    def is_modern(self):
+        """True if its first line is a request of the modern era."""
+        env, line, _ = self._lines[0] if self._lines else (None, b"", 0)
+        return env is not None and env.kind == REQUEST and (
+            env.method == "server/discover" or is_modern(env.params(line)))
 
     def add(self, env, line):
         self._relay.client_desk.track(env, line, queued=True)
@@ -3592,13 +4636,61 @@ class StartRequests:
             self._relay.out.append(SetTimer("settle", self._relay.now_s + ROOTS_REST_S))
 
 
+class Rest:
+    """What happens when nobody asks: idle stop, filling the recording, comparing one that is old."""
+    __slots__ = ("_relay", "_aged")
+
+    def __init__(self, relay):
+        self._relay, self._aged = relay, False
+
+    def idle(self, event):
+        """Stop a server that nobody needs (A12.2); ask again later while something is open."""
+        relay, idle_s = self._relay, self._relay.settings.idle_stop_s
+        due_s = relay.active_s + idle_s
+        if relay.now_s < due_s:
+            relay.out.append(SetTimer("idle", due_s))
+        elif (relay.state == LIVE and not relay.flights and not relay.flights.server and not relay.life.startup_armed
+                and (relay.life.modern if relay.told.init_params is None else relay.shelf.initialize() is not None)):
+            relay.log("idle for %s: stopping the server" % format_duration(int(idle_s * 1e9)), 1)
+            relay.life.stop()
+        else:
+            relay.out.append(SetTimer("idle", relay.now_s + idle_s))
+
+    def fill(self, event):
+        relay = self._relay
+        due_s = relay.now_s + FILL_BUSY_S if relay.flights else relay.active_s + FILL_IDLE_S
+        if relay.now_s < due_s or relay.state not in (COLD, LIVE):
+            relay.out.append(SetTimer("fill", max(due_s, relay.now_s + FILL_IDLE_S)))
+        else:
+            relay.own.fill()
+
+    def want_fill(self):
+        if self._relay.settings.fill:
+            self._relay.out.append(SetTimer("fill", self._relay.now_s + FILL_IDLE_S))
+
+    def refresh_soon(self):
+        """What was served is old: compare it with the server, behind the answers; once in a session (A5.10)."""
+        if not self._aged:
+            self._aged = True
+            self._relay.out.append(SetTimer("age", self._relay.now_s + AGE_REST_S))
+
+    def refresh_behind(self, event):
+        relay = self._relay
+        if relay.state == ASLEEP and not relay.leaving:
+            relay.log("the recording is older than --cache-max-age: comparing it", 1)
+            relay.life.start(None, None)
+            relay.life.for_refresh = relay.state != ASLEEP
+
+
 class Life:
     """The generations of the server: start, queue, deadline, stop, and what is said when one ends badly.
 
-    Fields up to `_started_s` belong to one generation and are set anew at its start.
+    Fields up to `_started_s` belong to one generation and are set anew at its start. modern: it was started for a
+    modern request; modern_spoken: it has got one; refused_probe: the ModernRequest that it called invalid; for_refresh:
+    nobody needs it, its answers are only compared (A5.10).
     """
-    __slots__ = ("startup_armed", "sent_initialized", "discarding", "heard", "_started_s", "generation",
-                 "batches", "queue", "_relay", "_child", "_backoff")
+    __slots__ = ("startup_armed", "sent_initialized", "discarding", "heard", "modern", "modern_spoken", "refused_probe",
+                 "for_refresh", "_started_s", "generation", "batches", "queue", "_relay", "_child", "_backoff")
 
     def __init__(self, relay):
         self._relay, self._child = relay, Child(relay.settings.stop_grace_s)
@@ -3608,6 +4700,8 @@ class Life:
 
     def _new_generation(self):
         self.startup_armed = self.sent_initialized = self.discarding = self.heard = False
+        self.modern = self.modern_spoken = self.for_refresh = False
+        self.refused_probe = None
         self._started_s, self._relay.start_requests = self._relay.now_s, StartRequests(self._relay)
         self._relay.troubles = Troubles(self._relay)
         self._relay.shelf.new_start()
@@ -3625,9 +4719,10 @@ class Life:
         if env is not None:
             self.queue.add(env, line)
         if relay.state == ASLEEP:
-            self._launch(env is not None and env.method == "initialize")
+            self._launch()
 
-    def _launch(self, handshake_passes):
+    def _launch(self):
+        """Spawn it, and begin as what waits for it wants: its own handshake, a replay, or none in the modern era."""
         relay = self._relay
         self.generation += 1
         self._new_generation()
@@ -3636,15 +4731,44 @@ class Life:
         relay.troubles.watch_calls()
         if relay.settings.idle_stop_s:
             relay.out.append(SetTimer("idle", relay.now_s + relay.settings.idle_stop_s))
-        if relay.told.init_params is not None and not handshake_passes:
+        self.modern = self.queue.is_modern() or not self.queue and relay.told.init_params is None
+        if relay.told.init_params is not None and not self.queue.has_handshake() and not self.modern:
             relay.log("starting the server, generation %d: replay" % self.generation, 1)
             relay.become(REPLAY)
             relay.own.replay_handshake()
             return
-        relay.log("starting the server, generation %d: no recorded handshake" % self.generation, 1)
+        relay.log("starting the server, generation %d: %s" % (
+            self.generation, "no handshake in this era" if self.modern else "no recorded handshake"), 1)
         relay.become(COLD)
+        if self.modern:
+            self.modern_spoken = True
+            relay.own.modern_start()
         self.queue.send()
         self.settle_start()
+
+    def in_replay(self):
+        return self._relay.state in (REPLAY, SETTLE)
+
+    def stopping(self):
+        return self._relay.state == STOPPING
+
+    def answered(self):
+        """It answered something: it is up."""
+        if not self.heard:
+            self.heard = True
+            self._backoff.succeeded()
+
+    def start_again(self, flight):
+        """The process has fixed its era and takes no handshake: one more in the legacy era, for the same line (A17.6)."""
+        relay, line = self._relay, self._relay.told.init_line
+        relay.log("the server serves the other era: starting it again for initialize", 1)
+        relay.told.restarted = True
+        relay.troubles.answer_all("it was started again for initialize", b"", "send the request once more")
+        self.discarding = True
+        self.stop()
+        self.queue.add(read_envelope(line), line)
+        if relay.told.initialized:
+            self.queue.add(read_envelope(INITIALIZED), INITIALIZED)
 
     def new_handshake(self):
         """The client sends an `initialize` to a running server."""
@@ -3660,8 +4784,7 @@ class Life:
     def handshake_done(self):
         """A replay was answered: let the server ask what it asks at its start, then let the queue go."""
         relay = self._relay
-        self.heard = True
-        self._backoff.succeeded()
+        self.answered()
         relay.out.append(SetTimer("window", relay.now_s + SETTLE_WAIT_S))
         if relay.start_requests.expects_roots() and not relay.leaving:
             relay.become(SETTLE)
@@ -3672,11 +4795,10 @@ class Life:
     def cold_handshake_done(self):
         """The client's own handshake was answered."""
         relay = self._relay
-        self.heard = True
-        self._backoff.succeeded()
+        self.answered()
         if relay.shelf.entry is not None:
             relay.out.append(SetTimer("window", relay.now_s + SETTLE_WAIT_S))
-            self._want_fill()
+            self._relay.rest.want_fill()
 
     def release_queue(self, event=None):
         relay = self._relay
@@ -3686,7 +4808,7 @@ class Life:
         self.queue.send()
         relay.become(LIVE)
         relay.log("server ready after %.0f ms" % ((relay.now_s - self._started_s) * 1000), 2)
-        self._want_fill()
+        self._relay.rest.want_fill()
         self.settle_start()
         if relay.leaving:
             self.stop()
@@ -3698,45 +4820,22 @@ class Life:
         else:
             self._relay.out.append(SetTimer("last", self._relay.now_s + CLOSE_WAIT_S))
 
-    def _want_fill(self):
-        if self._relay.settings.fill:
-            self._relay.out.append(SetTimer("fill", self._relay.now_s + FILL_IDLE_S))
-
     def settle_start(self):
         """End the startup deadline once nothing of the start is open (A10.1)."""
         relay = self._relay
-        if not self.startup_armed or relay.state not in (COLD, LIVE) or relay.flights.startup:
-            return
-        if relay.own.refreshing() and relay.settings.refresh_fatal:
-            return
-        self.startup_armed = False
-        relay.out.append(ClearTimer("startup"))
-        relay.become(LIVE)
+        refreshing = relay.own.refreshing()
+        if (self.startup_armed and relay.state in (COLD, LIVE) and not relay.flights.startup
+                and not (refreshing and relay.settings.refresh_fatal)):
+            self.startup_armed = False
+            relay.out.append(ClearTimer("startup"))
+            relay.become(LIVE)
+        if self.for_refresh and relay.state == LIVE and not relay.flights and not refreshing:
+            relay.log("the recording was compared: stopping the server", 1)
+            self.stop()
 
     def startup_expired(self, event):
         limit = format_duration(self._relay.settings.start_timeout_ns)
         self.fail("timed out after %s (--start-timeout)" % limit, event.tail)
-
-    def idle(self, event):
-        """Stop a server that nobody needs (A12.2); ask again later while something is open."""
-        relay, idle_s = self._relay, self._relay.settings.idle_stop_s
-        due_s = relay.active_s + idle_s
-        if relay.now_s < due_s:
-            relay.out.append(SetTimer("idle", due_s))
-        elif (relay.state == LIVE and not relay.flights and not relay.flights.server and not self.startup_armed
-                and relay.told.init_params is not None and relay.shelf.initialize() is not None):
-            relay.log("idle for %s: stopping the server" % format_duration(int(idle_s * 1e9)), 1)
-            self.stop()
-        else:
-            relay.out.append(SetTimer("idle", relay.now_s + idle_s))
-
-    def fill(self, event):
-        relay = self._relay
-        due_s = relay.now_s + FILL_BUSY_S if relay.flights else relay.active_s + FILL_IDLE_S
-        if relay.now_s < due_s or relay.state not in (COLD, LIVE):
-            relay.out.append(SetTimer("fill", max(due_s, relay.now_s + FILL_IDLE_S)))
-        else:
-            relay.own.fill()
 
     def drain_over(self, event):
         self._relay.leave(ClientGone("end of input, and --drain is over"))
@@ -3824,12 +4923,13 @@ class Life:
         relay = self._relay
         relay.out += [Release()] + [ClearTimer(name) for name in GENERATION_TIMERS]
         relay.own.reset()
+        relay.streams.lost()
         self.startup_armed = False
         relay.become(ASLEEP)
         if relay.leaving:
             relay.exit(EXIT_OK)
         elif self.queue:
-            self._launch(self.queue.has_handshake())
+            self._launch()
 
 
 STATES = (ASLEEP, COLD, REPLAY, SETTLE, LIVE, STOPPING)
@@ -3853,13 +4953,13 @@ RELAY_TABLE = {(state, event): name for event, row in _ROWS.items() for state, n
 
 class Relay:
     """The engine. handle(event, now_s) -> [effects]; see the theory for the states."""
-    __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "wake", "troubles", "life",
-                 "start_requests",                 "leaving", "active_s", "client_desk", "_server_desk", "_draining", "_exited")
+    __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "listings", "streams", "wake", "rest", "troubles",
+                 "life", "start_requests", "leaving", "active_s", "client_desk", "_server_desk", "_draining", "_exited")
 
     def __init__(self, settings, shelf):
         self.settings, self.shelf, self.state, self.now_s, self.out = settings, shelf, ASLEEP, 0.0, []
-        self.told, self.flights, self.own, self.wake, self.life = (
-            Told(), Flights(), OwnRequests(self), Wake(self), Life(self))
+        self.told, self.flights, self.own, self.listings, self.streams, self.wake, self.rest, self.life = (
+            Told(), Flights(), OwnRequests(self), Listings(self), Streams(self), Wake(self), Rest(self), Life(self))
         self.client_desk, self._server_desk = ClientDesk(self), ServerDesk(self)
         self.leaving, self.active_s, self._draining, self._exited = False, 0.0, False, False
 
@@ -3886,8 +4986,9 @@ class Relay:
 
     def may_wake(self):
         """True if a wake command may start the server: the client is there, the server is not (C1)."""
-        return (self.state == ASLEEP and not self.leaving and self.told.initialized
-                and self.told.init_params is not None)
+        told = self.told
+        return self.state == ASLEEP and not self.leaving and (
+            bool(self.shelf.followed) if told.init_params is None else told.initialized)
 
     def become(self, state):
         """The only writer of `state`."""
@@ -4008,9 +5109,9 @@ class Relay:
 # ============================================================================
 # L8 RUN - binds the engine to loop, processes and files           [I/O, hot]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L5 L6 L7
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L7
 # Used by: L15
-# Owns:   RunOptions, ClientLink, Store, ServerLink, Driver, recorded_command, load_store, run_relay
+# Owns:   RunOptions, ClientLink, ServerLink, Driver, run_relay
 # Never:  decides what the protocol wants; that is the engine's
 # Tests:  tests/test_l08_run.py, and every real-process test
 # ----------------------------------------------------------------------------
@@ -4035,91 +5136,13 @@ class Relay:
 # ----------------------------------------------------------------------------
 FLUSH_STALL_S, FLUSH_STALL_AFTER_SIGNAL_S = 5.0, 1.0
 BROKEN_WAIT_S, END_WAIT_S, HANGUP_LOOK_S, PIPE_READS = 0.1, 1.0, 0.5, 32
-LOCK_RETRY_S, LOCK_GIVE_UP_S = 0.05, 2.0
 TROUBLE_BYTES = 400
 
 
 class RunOptions(Record):
     """What a relay needs besides Settings: paths (str or None), `recorded_command` of argv, scope [(word, value)]."""
     __slots__ = ("argv", "command", "cache_dir", "name", "scope", "max_line_bytes", "log_file", "verbose", "log_style",
-                 "stderr_log", "stderr_inherit", "wake_argv")
-
-
-class Store:
-    """The recording's file: load once, lay over what was learnt, under a lock that is never waited for."""
-    __slots__ = ("path", "recording", "_journal", "_dirty", "_failed", "_since_s")
-
-    def __init__(self, path, recording):
-        self.path, self.recording = path, recording
-        self._journal, self._dirty, self._failed, self._since_s = None, set(), False, None
-
-    def attach(self, journal):
-        self._journal = journal
-
-    def save(self, dirty, now_s):
-        """True if all is written (or cannot be); False if another process holds the lock: call again."""
-        self._dirty |= dirty
-        if not self._dirty or self.path is None:
-            return True
-        if self._since_s is None:
-            self._since_s = now_s
-        folder = self.path.rpartition("/")[0] or "."
-        try:
-            trouble = private_dir_trouble(folder, create=True)
-            if trouble:
-                raise OSError(errno.EACCES, trouble)
-            lock = lock_file(self.path[:-len("json")] + "lock")
-            if lock is None:
-                if now_s - self._since_s < LOCK_GIVE_UP_S:
-                    return False
-                raise OSError(errno.EAGAIN, "another process keeps its lock")
-            try:
-                raw = merged_recording(read_private_file(self.path, MAX_RECORDING_BYTES), self.recording, self._dirty)
-                if raw is not None and len(raw) <= MAX_RECORDING_BYTES:
-                    replace_file(self.path, raw)
-            finally:
-                close_quietly(lock)
-        except OSError as error:
-            if not self._failed:
-                self._journal.warn("cannot write recordings in %s: %s" % (folder, error.strerror or error))
-            self._failed = True
-        self._dirty, self._since_s = set(), None
-        return True
-
-    def finish(self):
-        """A last try for what still waits for its lock."""
-        for _ in range(4):
-            if self.save(set(), monotonic_s()):
-                break
-            pause(LOCK_RETRY_S)
-
-
-def recorded_command(argv):
-    """(words as bytes, program files, words that may be stored) of a command; see `file_key`."""
-    def stat(word, index):
-        path = find_program(word) if index == 0 else word
-        seen = program_stat(path) if path else None
-        return (absolute_path(path),) + seen if seen else None
-
-    programs = program_words(argv, stat)
-    shown = [argv[0]] + [argv[index] for index, *_ in programs if index]
-    return [filesystem_bytes(word) for word in argv], programs, shown
-
-
-def load_store(options):
-    """(Store, why caching is off or None). A folder that somebody else may write to is never read (A4.3)."""
-    words, programs, shown = options.command
-    key = file_key(words, programs)
-    owner = key if options.name is not None else ""
-    recording = Recording(shown, owner)
-    path = "%s/%s.json" % (options.cache_dir, options.name if options.name is not None else key)
-    trouble = private_dir_trouble(options.cache_dir, create=False)
-    if trouble in ("owned by another user", "others may write to it", "not a directory"):
-        return Store(None, recording), "recordings are off: %s: %s" % (options.cache_dir, trouble)
-    raw = read_private_file(path, MAX_RECORDING_BYTES)
-    if raw:
-        recording.entries = read_recording(raw, owner)
-    return Store(path, recording), None
+                 "stderr_log", "stderr_inherit", "wake_argv", "cache_max_age_ms")
 
 
 class ServerLink:
@@ -4272,8 +5295,7 @@ class Driver:
         self.link = self._wake_pid = self._status = None
         self._events, self._busy, self._stall_s = [], False, FLUSH_STALL_S
         self.client = ClientLink(options.max_line_bytes)
-        self._failed = self._save_wanted = False
-        self._watched = None
+        self._failed, self._save_wanted, self._watched = False, False, None
         self._streams, self._signals = StandardStreams(), SignalPipe()
 
     def post(self, event):
@@ -4295,6 +5317,7 @@ class Driver:
 
     def _handled(self, event):
         """The engine's effects. An error of ours fails what is open, once; a second one ends the relay."""
+        self.relay.shelf.now_ms = int(wall_s() * 1000)
         try:
             return self.relay.handle(event, self.loop.now_s)
         except Exception as error:
@@ -4488,6 +5511,7 @@ class Driver:
             self._watch()
             if quick:
                 self._read_client()  # what was written while we started, before `selectors` is loaded
+            self.store.used()
             while self.loop.running:
                 self.loop.turn()
         finally:
@@ -4515,8 +5539,7 @@ EFFECTS = {
 def run_relay(options, settings):
     """One relay from start to end; its exit status."""
     store, trouble = load_store(options)
-    relay = Relay(settings, Shelf(store.recording, options.scope))
-    relay.shelf.now_ms = int(wall_s() * 1000)
+    relay = Relay(settings, Shelf(store.recording, options.scope, options.cache_max_age_ms))
     try:
         driver = Driver(options, relay, store)
     except OSError as error:
@@ -4692,6 +5715,7 @@ OPTIONS = (
     Option("restart-backoff", DURATION, "500ms", True, "first delay after three starts that failed; 0 = none", ()),
     Option("refresh-fatal", BOOLEAN, "true", True, "a listing that hangs after a start ends the start", ()),
     Option("cache-scope", TEXT, "", True, "recordings apart by: client, client-version, cwd, env:NAME (commas)", ()),
+    Option("cache-max-age", DURATION, "0", True, "compare an older recording with the server, behind the answers; 0 = never", ()),
     Option("fill", BOOLEAN, "false", True, "record every advertised list, asked for or not (true with --name)", ()),
     Option("max-line", BYTES, str(MAX_LINE_BYTES), False, "longest line from either side, in bytes", ()),
     Option("log-format", TEXT, "text", True, "text or json", ("text", "json")),
@@ -4879,7 +5903,7 @@ def make_run(words, environment, named):
     options = RunOptions(
         argv, command, values.get("cache-dir") or state_dir or user_cache_dir(environment), name, scope, values["max-line"],
         values.get("log-file") or log_path, values["verbose"], values["log-format"], stderr_log,
-        values["stderr"] == "inherit", wake_argv)
+        values["stderr"] == "inherit", wake_argv, values["cache-max-age"] // 10 ** 6)
     settings = Settings(
         values["start-timeout"], seconds(idle_ns), seconds(values["stop-grace"]), seconds(values["drain"]),
         values["call-timeout"], seconds(values["restart-backoff"]), values["refresh-fatal"],

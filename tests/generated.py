@@ -29,6 +29,11 @@ def any_string(rng):
     return "".join(rng.choice(CHARACTERS) for _ in range(rng.randrange(8)))
 
 
+def any_text(rng):
+    """A string that is sometimes one of few, so that it may meet itself."""
+    return rng.choice("ab") + any_string(rng)
+
+
 def any_value(rng, depth=3):
     kind = rng.randrange(7 if depth else 5)
     if kind < 3:

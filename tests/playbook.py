@@ -7,6 +7,7 @@ that come due fire in order.  `<<` is the effect that must come next; `<< None`:
 import json
 
 from mcp_lazy import CLIENT, SERVER, ClearTimer, ClientLines, Log, Noise, Save, Served, ServerLines, SetTimer, TimerFired, Write
+from sim import START_S, wall_ms
 
 
 def to_client(*lines):
@@ -68,7 +69,7 @@ class Playbook:
     Bytes are compared line by line: how lines share a write is the engine's own business.
     """
 
-    def __init__(self, relay, now_s=100.0):
+    def __init__(self, relay, now_s=START_S):
         self.relay, self.now_s, self.timers, self.open, self.said = relay, now_s, {}, [], []
         self._take(relay.begin(now_s))
 
@@ -80,7 +81,7 @@ class Playbook:
         if isinstance(event, (bytes, bytearray)):
             event = ClientLines(event)
         self.said.append(">> %r" % event)
-        self._take(self.relay.handle(event, self.now_s))
+        self._handle(event)
         return self
 
     def _advance(self, end_s):
@@ -88,8 +89,12 @@ class Playbook:
             name = min(self.timers, key=lambda one: (self.timers[one], one))
             self.now_s = max(self.now_s, self.timers.pop(name))
             self.said.append(">> timer %s at %.3f" % (name, self.now_s))
-            self._take(self.relay.handle(TimerFired(name, b""), self.now_s))
+            self._handle(TimerFired(name, b""))
         self.now_s = end_s
+
+    def _handle(self, event):
+        self.relay.shelf.now_ms = wall_ms(self.now_s)
+        self._take(self.relay.handle(event, self.now_s))
 
     def _take(self, effects):
         for effect in effects:

@@ -17,7 +17,15 @@ import mcp_lazy as lazy
 from mcp_lazy import (CLIENT, ClientGone, ClientLines, Exited, OutputClosed, ServerLines, Spawned, SpawnFailed, StopSignal,
                       TimerFired, WakeEnded)
 
-VERSION = "2025-06-18"
+VERSION, MODERN = "2025-06-18", "2026-07-28"
+SUBSCRIBED = "notifications/subscriptions/acknowledged"
+# Wall time when the simulated clock shows START_S.
+START_S, START_MS = 100.0, 1764513600000
+
+
+def wall_ms(now_s):
+    """Unix time in ms at a moment of the simulated clock."""
+    return START_MS + int((now_s - START_S) * 1000)
 
 
 # ------------------------------------------------------------------------------------------ lines
@@ -50,10 +58,44 @@ def initialize(ident=0, version=VERSION, **capabilities):
 INITIALIZED = notification("notifications/initialized")
 
 
+def meta(version=MODERN, capabilities=None, **more):
+    """`_meta` of a modern request: the envelope, and further members from `more`."""
+    found = {lazy.VERSION_KEY: version, lazy.CLIENT_KEY: {"name": "c", "version": "1"},
+             lazy.CAPABILITIES_KEY: {} if capabilities is None else capabilities}
+    found.update(more)
+    return found
+
+
+def modern(ident, method, _meta=None, **params):
+    """A request that stands for itself (A17.1)."""
+    return request(ident, method, dict({"_meta": meta() if _meta is None else _meta}, **params))
+
+
+def listen(ident, _meta=None, **kinds):
+    """`subscriptions/listen`; without kinds, for changed tools."""
+    return modern(ident, "subscriptions/listen", _meta, notifications=kinds or {"toolsListChanged": True})
+
+
+def acknowledged(ident, **kinds):
+    return notification(SUBSCRIBED, {"_meta": {lazy.SUBSCRIPTION_KEY: ident}, "notifications": kinds})
+
+
+def tagged(ident, method="notifications/tools/list_changed"):
+    """A notification on a stream."""
+    return notification(method, {"_meta": {lazy.SUBSCRIPTION_KEY: ident}})
+
+
 def handshake(version="1", **capabilities):
     """The result of a server's handshake."""
     return {"protocolVersion": VERSION, "capabilities": dict({"tools": {}}, **capabilities),
             "serverInfo": {"name": "s", "version": version}}
+
+
+def discovery(**capabilities):
+    """The result of a modern server's `server/discover`."""
+    return {"supportedVersions": [MODERN], "capabilities": capabilities or {"tools": {"listChanged": True}},
+            "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+            "_meta": {lazy.SERVER_KEY: {"name": "s", "version": "1"}}}
 
 
 def raw(value):
@@ -69,21 +111,48 @@ def settings(**changed):
     return lazy.Settings(*[values[name] for name in lazy.Settings.__slots__])
 
 
-def recording(lists=None, starts=(), result=None, capabilities=None):
-    """A recording of one handshake: lists {method: result, or an int = an error with this code}."""
+def recorded_answer(value, at_ms=START_MS):
+    """An Answer of a result, of a list of pages, or of an int: an error with this code."""
+    if isinstance(value, int):
+        return lazy.Answer(True, [raw({"code": value, "message": "no"})], at_ms)
+    return lazy.Answer(False, [raw(page) for page in (value if isinstance(value, list) else [value])], at_ms)
+
+
+def recording(lists=None, starts=(), result=None, capabilities=None, at_ms=START_MS):
+    """A recording of one handshake: lists {method: what `recorded_answer` takes}."""
     found = lazy.Recording(["srv"])
     entry = lazy.Entry(*lazy.entry_key(VERSION, capabilities or {}, ""))
-    entry.initialize = raw(handshake() if result is None else result)
+    entry.answers["initialize"] = recorded_answer(handshake() if result is None else result, at_ms)
     for method, value in (lists or {}).items():
-        is_error = isinstance(value, int)
-        entry.lists[method] = (is_error, raw({"code": value, "message": "no"} if is_error else value))
+        entry.answers[method] = recorded_answer(value, at_ms)
     entry.start_requests = list(starts)
     found.entries[entry.key()] = entry
     return found
 
 
-def engine(recorded=None, **changed):
-    return lazy.Relay(settings(**changed), lazy.Shelf(recorded or lazy.Recording(["srv"]), []))
+def modern_recording(lists=None, found=None, capabilities=None, at_ms=START_MS, version=MODERN):
+    """The same of a modern server: `found` is what it says to `server/discover`, 0 for nothing."""
+    recorded = lazy.Recording(["srv"])
+    entry = lazy.Entry(*lazy.entry_key(version, capabilities or {}, "", "modern"))
+    if found != 0:
+        entry.answers["server/discover"] = recorded_answer(discovery() if found is None else found, at_ms)
+    for method, value in (lists or {}).items():
+        entry.answers[method] = recorded_answer(value, at_ms)
+    recorded.entries[entry.key()] = entry
+    return recorded
+
+
+def both(*recordings):
+    """All entries in one recording."""
+    found = lazy.Recording(["srv"])
+    for one in recordings:
+        found.entries.update(one.entries)
+        found.before.update(one.before)
+    return found
+
+
+def engine(recorded=None, max_age_ms=0, **changed):
+    return lazy.Relay(settings(**changed), lazy.Shelf(recorded or lazy.Recording(["srv"]), [], max_age_ms))
 
 
 # ---------------------------------------------------------------------------------------- servers
@@ -125,10 +194,10 @@ class SimServer:
 class World:
     """Clock, timers, one client, one server at a time, the wake predicate. `wake`: texts of its ends, in turn."""
 
-    def __init__(self, config, recorded=None, make_server=SimServer, wake=()):
-        self.relay = lazy.Relay(config, lazy.Shelf(recorded or lazy.Recording(["srv"]), []))
+    def __init__(self, config, recorded=None, make_server=SimServer, wake=(), max_age_ms=0):
+        self.relay = lazy.Relay(config, lazy.Shelf(recorded or lazy.Recording(["srv"]), [], max_age_ms))
         self.make_server, self.wake_ends = make_server, list(wake)
-        self.now_s, self.timers, self.actions, self.order = 100.0, {}, [], itertools.count()
+        self.now_s, self.timers, self.actions, self.order = START_S, {}, [], itertools.count()
         self.client, self.server, self.effects = [], [], []   # lines written to each side; every effect
         self.spawns, self.saves, self.exits, self.held = 0, 0, [], False
         self.child, self.wake_running = None, False
@@ -193,6 +262,7 @@ class World:
         self.busy = True
         try:
             while self.events:
+                self.relay.shelf.now_ms = wall_ms(self.now_s)
                 for effect in self.relay.handle(self.events.pop(0), self.now_s):
                     self.carry_out(effect)
         finally:

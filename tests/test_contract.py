@@ -1,20 +1,24 @@
 """One suite of scripts on two worlds: the simulated one, and a real relay with a real server; their transcripts are equal.
 
-Both worlds run the code of tests/servers/fake.py, so what differs could only be the simulation (tests/sim.py) or the
-binding of the engine to pipes, processes and clocks (L8).  A script is a list of sessions over one recording.
+Both worlds run the code of tests/servers/fake.py, or of modern.py on top of it, so what differs could only be the
+simulation (tests/sim.py) or the binding of the engine to pipes, processes and clocks (L8).  A script is a list of
+sessions over one recording.
 """
 
 import importlib.util
 import json
 import signal
+import sys
 
 import pytest
 
 import harness
 import mcp_lazy as lazy
-from sim import INITIALIZED, SimServer, World, initialize, notification, request, result, settings
+from sim import (INITIALIZED, SUBSCRIBED, SimServer, World, initialize, listen, meta, modern, notification, request, result,
+                 settings)
 
 pytestmark = pytest.mark.slow
+MODERN_SERVER = harness.FAKE.parent / "modern.py"
 OPTIONS = {  # option: how the engine's Settings say it
     "start-timeout": lambda s: {"start_timeout_ns": int(s * 1e9)}, "call-timeout": lambda s: {"call_timeout_ns": int(s * 1e9)},
     "idle-stop": lambda s: {"idle_stop_s": s}, "drain": lambda s: {"drain_s": s},
@@ -31,24 +35,37 @@ class Died(Exception):
     """The fake ended itself in the middle of its code."""
 
 
-class FakeServer(SimServer):
-    """tests/servers/fake.py in this process, on simulated time."""
+def load(name, path):
+    spec = importlib.util.spec_from_file_location(name, str(path))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-    def __init__(self, flags):
+
+class FakeServer(SimServer):
+    """tests/servers/fake.py in this process, on simulated time; `path` may be modern.py, which changes it."""
+
+    def __init__(self, path, flags):
         super().__init__()
-        self.flags, self.module, self.slept_s = flags, None, 0.0
+        self.path, self.flags, self.module, self.slept_s = path, flags, None, 0.0
         self.ignores = ("eof",) if flags.get("ignore_eof") else ()
 
     def start(self):
-        spec = importlib.util.spec_from_file_location("simulated_fake", str(harness.FAKE))
-        module = self.module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = self.module = load("simulated_fake", harness.FAKE)
         module.OPT.clear()
         module.OPT.update(self.flags)
         module.note = lambda event, **more: None
         module.write_all = lambda fd, data: self.say(bytes(data), self.slept_s) if fd == 1 else None
         module.sleep = self.sleep
         module.die = self.ends
+        if self.path != harness.FAKE:
+            before, path = sys.modules.get("fake"), list(sys.path)
+            sys.modules["fake"] = module
+            try:
+                load("simulated_modern", self.path)
+            finally:
+                sys.path[:] = path
+                sys.modules.pop("fake") if before is None else sys.modules.update(fake=before)
         if "die" in self.flags:
             self.die("exit status " + self.flags["die"][4:])
 
@@ -66,6 +83,11 @@ class FakeServer(SimServer):
             pass
         self.slept_s = 0.0
 
+    def stop_step(self, step):
+        if step == "eof" and self.module.opt("eof_say"):
+            self.say(self.module.opt("eof_say").encode())
+        super().stop_step(step)
+
 
 class SimRelay(World):
     """A session on the simulated world; `disk` is the recording's file."""
@@ -73,7 +95,7 @@ class SimRelay(World):
     def __init__(self, config, disk, make_server):
         self.disk = disk
         recorded = lazy.Recording(["fake"])
-        recorded.entries = lazy.read_recording(disk) if disk else {}
+        assert not disk or recorded.read(disk)
         super().__init__(config, recorded, make_server)
 
     def _Save(self, effect):
@@ -103,16 +125,16 @@ class SimRelay(World):
 
 
 class SimPlace:
-    def __init__(self, flags):
-        self.flags, self.disk, self.starts = dict(flags), None, 0
-        self.name = lazy.server_name(lazy.recorded_command(["python3", str(harness.FAKE)]))
+    def __init__(self, flags, path):
+        self.flags, self.disk, self.starts, self.path = dict(flags), None, 0, path
+        self.name = lazy.server_name(lazy.recorded_command(["python3", str(path)]))
 
     def set(self, flags):
         self.flags.update(flags)
 
     def make(self):
         self.starts += 1
-        return FakeServer(dict(self.flags))
+        return FakeServer(self.path, dict(self.flags))
 
     def session(self, options):
         config = {"server_name": self.name}
@@ -149,7 +171,8 @@ class RealRelay:
 
 
 class RealPlace:
-    def __init__(self, box, flags):
+    def __init__(self, box, flags, path):
+        box.server = str(path)
         self.box, self.fake = box, box.fake(**flags)
 
     @property
@@ -241,6 +264,43 @@ SCRIPTS = {
 }
 
 
+def mcall(ident, tool, **arguments):
+    return modern(ident, "tools/call", name=tool, arguments=arguments)
+
+
+M_RECORD = Run(modern("d", "server/discover"), answer("d"), modern("l", "tools/list"), answer("l"))
+CHANGED = "notifications/tools/list_changed"
+OPTED = {"announce": True}
+MODERN_SCRIPTS = {
+    "modern, cold": [{}, Run(modern("d", "server/discover"), answer("d"), modern("l", "tools/list"), answer("l"), mcall(1, "echo", x=1.0), answer(1))],
+    "modern, warm": [{}, M_RECORD, Run(modern(1, "server/discover"), modern("2", "tools/list"), modern(3, "ping"), answer(3), mcall(4, "echo"), answer(4))],
+    "modern, refused asleep": [{}, M_RECORD, Run(modern(1, "tools/list", meta("2099-01-01")), answer(1), modern(2, "subscriptions/listen", {}), answer(2))],
+    "a stream that is held": [OPTED, M_RECORD, Run(listen("s"), told(SUBSCRIBED), modern(1, "tools/list"), answer(1))],
+    "a stream that tells of drift": [OPTED, M_RECORD, Run(
+        listen(5), told(SUBSCRIBED), modern(1, "tools/list"), mcall(2, "echo"), answer(2), told(CHANGED), modern(3, "tools/list"), answer(3),
+        flags={"tools": 3})],
+    "a stream that tells what the server says": [OPTED, M_RECORD, Run(
+        listen("s"), told(SUBSCRIBED), mcall(1, "grow"), answer(1), told(CHANGED), modern(2, "tools/list"), answer(2))],
+    "a stream that the server refuses": [OPTED, M_RECORD, Run(
+        listen("s"), told(SUBSCRIBED), mcall(1, "echo"), answer(1), flags={"listen": -32601}), Run(listen("t"), answer("t"))],
+    "a stream over an idle stop": [OPTED, M_RECORD, Run(
+        listen("s"), told(SUBSCRIBED), mcall(1, "echo"), answer(1), asleep, mcall(2, "grow"), answer(2), told(CHANGED), options={"idle-stop": 0.4})],
+    "a stream over a death": [OPTED, M_RECORD, Run(
+        listen("s"), told(SUBSCRIBED), mcall(1, "die", how="exit3"), answer(1), mcall(2, "grow"), answer(2), told(CHANGED))],
+    "a stream that is cancelled": [OPTED, M_RECORD, Run(
+        listen("s"), told(SUBSCRIBED), notification("notifications/cancelled", {"requestId": "s"}), mcall(1, "grow"), answer(1), modern(2, "tools/list"), answer(2))],
+    "a stream of a cold start": [OPTED, Run(listen("s"), told(SUBSCRIBED), mcall(1, "grow"), answer(1), told(CHANGED))],
+    "a start once more for the other era": [{"lock": True}, Run(
+        modern("d", "server/discover"), answer("d"), initialize(0), answer(0), INITIALIZED, call(1, "echo"), answer(1), request(2, "tools/list"), answer(2)),
+        Run(modern("d", "server/discover"), answer("d"), initialize(0), answer(0), INITIALIZED, request(2, "tools/list"), answer(2))],
+    "a probe of a legacy server": [{"era": "legacy", "discover": -32602}, Run(modern("d", "server/discover"), answer("d"), *HELLO), Run(
+        modern("d", "server/discover"), answer("d"), *HELLO)],
+    "modern, a start that takes too long": [{"hang_at": ["tools/list"]}, Run(
+        modern(1, "tools/list"), mcall(2, "echo"), answer(1), asleep, options={"start-timeout": 0.3})],
+}
+SCRIPTS.update({name: [dict(flags, server=MODERN_SERVER), *runs] for name, (flags, *runs) in MODERN_SCRIPTS.items()})
+
+
 def play(place, runs):
     """[(lines to the client, exit status)] of each session, and how often the server was started."""
     seen = []
@@ -262,8 +322,10 @@ def play(place, runs):
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_both_worlds_tell_the_same_story(box, name):
     flags, *runs = SCRIPTS[name]
-    simulated = play(SimPlace(flags), runs)
-    real = play(RealPlace(box, flags), runs)
+    flags = dict(flags)
+    path = flags.pop("server", harness.FAKE)
+    simulated = play(SimPlace(flags, path), runs)
+    real = play(RealPlace(box, flags, path), runs)
     for (ours, _), (theirs, _) in zip(simulated[0], real[0]):
         assert [json.loads(one) for one in ours] == [json.loads(one) for one in theirs]
     assert simulated == real

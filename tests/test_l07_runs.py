@@ -1,7 +1,8 @@
-"""L7 under load: seeded sessions with everything going wrong, all short interleavings, and the cover of its table.
+"""L7 under load: seeded sessions of both eras with everything going wrong, all short interleavings, the cover of its table.
 
 After each event: never two generations, nothing behind the exit, no timer and no queue in a sleeping relay.  At the end of
-a session: each request answered once, in bytes that the server wrote or with our own error; no line out of order.
+a session: each request answered once, in bytes that the server wrote or with our own error; each subscription acknowledged
+or answered, and told of no other; no line out of order.
 """
 
 import collections
@@ -16,9 +17,9 @@ import pytest
 import mcp_lazy as lazy
 from mcp_lazy import ASLEEP, STOPPING, ClientGone, ClientTooLong, ServerBroke
 from playbook import Playbook
-from sim import (INITIALIZED, VERSION, SimServer, World, engine, handshake, initialize, line, notification, raw, recording,
-                 result, settings)
-from test_l07_relay import CALL, modern, replaying, settling, warm
+from sim import (INITIALIZED, MODERN, SUBSCRIBED, VERSION, SimServer, World, acknowledged, both, discovery, engine, handshake, initialize,
+                 line, listen, meta, modern, modern_recording, notification, raw, recording, result, settings)
+from test_l07_relay import CALL, replaying, settling, warm
 
 pytestmark = pytest.mark.slow
 SEED = int(os.environ.get("MCP_LAZY_SEED", "20250618"))
@@ -26,6 +27,9 @@ EVENTS = 25000
 TOOLS = {"tools": [{"name": "a"}]}
 IDS = [b"1", b"1.0", b'"1"', b'"\\u0061"', b"-4", b'"a b"', b"2e3", b'"\xc3\xa9"', b"true"]
 OWN = re.compile(rb'^\{"jsonrpc":"2.0","id":"mcp-lazy-')
+UNSUPPORTED = {"code": -32022, "message": "x", "data": {"supported": [MODERN]}}
+PAGES = [{"tools": [{"name": "a"}], "nextCursor": "theirs"}, {"tools": []}]
+KINDS = b'{"toolsListChanged":true}'
 
 
 # ----------------------------------------------------------------------------- a server with moods
@@ -33,13 +37,15 @@ OWN = re.compile(rb'^\{"jsonrpc":"2.0","id":"mcp-lazy-')
 class Moody(SimServer):
     """Answers, hangs, dies, floods and makes noise as its random numbers say; each line it writes is unlike any other."""
 
-    def __init__(self, rng, log):
+    def __init__(self, rng, log, paged):
         super().__init__()
-        self.rng, self.log = rng, log
+        self.rng, self.log, self.paged = rng, log, paged
         self.ignores = rng.choice([(), (), ("eof",), ("eof", "term"), ("term",)])
         self.holds_output = rng.random() < 0.1
         self.calm = rng.random() < 0.6     # a calm one only answers
         self.pieces = rng.random() < 0.3   # its lines arrive in pieces
+        self.fixes_era, self.era, self.streams = rng.random() < 0.4, None, []
+        self.legacy_only = rng.random() < 0.3
 
     def start(self):
         if not self.calm and self.rng.random() < 0.2:
@@ -70,19 +76,41 @@ class Moody(SimServer):
             self.mood()
 
     def request(self, found, ident):
-        method, roll = found["method"], 1.0 if self.calm else self.rng.random()
+        roll = 1.0 if self.calm else self.rng.random()
         if roll < 0.08:
             return                         # never answered
-        if roll < 0.14:
-            body = b'"error":{"code":-32601,"message":"no"}'
-        elif method == "initialize":
-            body = b'"result":' + raw(handshake(logging={}))
-        elif method == "tools/list":
-            tools = TOOLS if self.calm or self.rng.random() < 0.8 else {"tools": [{"name": self.rng.choice("bcd")}]}
-            body = b'"result":' + raw(tools)
-        else:
-            body = b'"result":{"n":%d}' % next(self.log.numbers)
-        self.write(b'{"jsonrpc":"2.0","id":%s,%s}\n' % (ident, body))
+        body = {"error": {"code": -32601, "message": "no"}} if roll < 0.14 else self.body(found, ident)
+        if body is not None:
+            self.write(b'{"jsonrpc":"2.0","id":%s,%s\n' % (ident, raw(body)[1:]))
+
+    def body(self, found, ident):
+        """{"result" or "error": value}, or None for a subscription that is taken."""
+        method, params = found["method"], found.get("params")
+        is_modern = method == "server/discover" or lazy.is_modern(params)
+        self.era = self.era or ("modern" if is_modern else "legacy")
+        if is_modern and self.legacy_only and method in ("server/discover", "subscriptions/listen"):
+            return {"error": {"code": self.rng.choice([-32601, -32602]), "message": "no"}}
+        if method == "initialize":
+            return {"error": UNSUPPORTED} if self.fixes_era and self.era == "modern" else {"result": handshake(logging={})}
+        if method == "server/discover":
+            return {"result": discovery()}
+        if method == "subscriptions/listen":
+            return self.subscribe(ident)
+        if method == "tools/list":
+            return {"result": self.listing(params.get("cursor") if isinstance(params, dict) else None)}
+        return {"result": {"n": next(self.log.numbers)}}
+
+    def subscribe(self, ident):
+        if not self.calm and self.rng.random() < 0.2:
+            return {"error": {"code": self.rng.choice([-32601, -32600]), "message": "no"}}
+        self.streams.append(ident)
+        self.write(b'{"jsonrpc":"2.0","method":"%s","params":{"_meta":{"%s":%s},"notifications":%s}}\n' % (
+            SUBSCRIBED.encode(), lazy.SUBSCRIPTION_KEY.encode(), ident, KINDS))
+
+    def listing(self, cursor):
+        if not self.calm and self.rng.random() < 0.2:
+            return {"tools": [{"name": self.rng.choice("bcd")}], "ttlMs": self.rng.randrange(3)}
+        return PAGES[cursor == "theirs"] if self.paged else TOOLS
 
     def batch(self, one):
         items = [b'{"jsonrpc":"2.0","id":%s,"result":{"n":%d}}' % (ident, next(self.log.numbers))
@@ -98,8 +126,16 @@ class Moody(SimServer):
             self.write(line(id="s%d" % next(self.log.numbers), method=self.rng.choice(["ping", "roots/list"])))
         elif roll < 0.16:
             self.write(notification("notifications/message", {"n": next(self.log.numbers)}))
-        elif roll < 0.20:
+        elif roll < 0.18:
             self.write(notification("notifications/tools/list_changed"))
+        elif roll < 0.20 and self.streams:
+            ident = self.rng.choice(self.streams)
+            if self.rng.random() < 0.3:    # it ends one
+                self.streams.remove(ident)
+                self.write(b'{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete"}}\n' % ident)
+            else:
+                self.write(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"%s":%s}}}\n' % (
+                    lazy.SUBSCRIPTION_KEY.encode(), ident))
         elif roll < 0.24:
             self.say(self.rng.choice([b"noise\n", b"{\n", b'{"no":1}\n', b"\xff\xfe\n", b"\n"]))
         elif roll < 0.26:
@@ -116,6 +152,7 @@ class Log:
         self.wrote, self.heard = [], []            # by and to the servers, in order
         self.sent = []                             # by the client, in order
         self.asked = collections.Counter()         # requests by id key
+        self.listened = set()                      # the id keys of subscriptions, each used once
         self.cancelled = collections.Counter()
 
 
@@ -152,7 +189,7 @@ class Checked(World):
         if relay.state == ASLEEP and not self.exits:
             assert self.child is None, event
             assert not relay.life.queue, ("a queue in a sleeping relay", event)
-            waking = {"wake-tick", "wake-limit"} if relay.settings.wake else set()
+            waking = {"age"} | ({"wake-tick", "wake-limit"} if relay.settings.wake else set())
             assert set(self.timers) <= waking, (self.timers, event)
             assert not relay.flights, ("open requests in a sleeping relay", list(relay.flights), event)
 
@@ -169,7 +206,8 @@ def check_session(world, log):
         least = asked - log.cancelled[key]
         assert least <= counts[key] <= asked, "id %r: asked %d, cancelled %d, answered %d" % (
             key, asked, log.cancelled[key], counts[key])
-    assert set(counts) <= set(log.asked), set(counts) - set(log.asked)
+    assert set(counts) <= set(log.asked) | log.listened, set(counts) - set(log.asked) - log.listened
+    check_streams(world, log, counts)
     wrote, at = {one: index for index, one in enumerate(log.wrote)}, -1
     for one in world.client:
         if one in wrote and b'"n":' in one:
@@ -178,14 +216,32 @@ def check_session(world, log):
         elif b'"n":' in one:
             raise AssertionError("nobody wrote %r" % one)
     for responses in (False, True):
-        order, at = {one: index for index, one in enumerate(log.sent)}, -1
+        order, at, before = {one: index for index, one in enumerate(log.sent)}, -1, set()
         for one in log.heard:
             if OWN.match(one) or one == INITIALIZED or one not in order or one.startswith(b'{"jsonrpc":"2.0","id":"s') != responses:
                 continue
+            # A subscription is opened by each modern process, an `initialize` once more by a restart (A17.6, A17.8).
+            if b'"subscriptions/listen"' in one or b'"method":"initialize"' in one and one in before:
+                continue
+            before.add(one)
             if log.sent.count(one) == 1:
                 assert order[one] > at, ("out of order to the server", one)
                 at = order[one]
     assert world.exits in ([0], [1]), world.exits
+
+
+def check_streams(world, log, answers):
+    """Each subscription was acknowledged once, or answered, or the client took it back; nobody hears of another."""
+    acknowledged = collections.Counter()
+    for one in world.messages():
+        params = one.get("params") if isinstance(one, dict) else None
+        if isinstance(params, dict) and lazy.SUBSCRIPTION_KEY in params.get("_meta", ()):
+            key = key_of(params["_meta"][lazy.SUBSCRIPTION_KEY])
+            assert key in log.listened, ("a stream that nobody opened", one)
+            acknowledged[key] += one["method"] == SUBSCRIBED
+    for key in log.listened:
+        assert acknowledged[key] <= 1 and answers[key] <= 1, (key, acknowledged[key], answers[key])
+        assert acknowledged[key] or answers[key] or log.cancelled[key], ("neither acknowledged nor answered", key)
 
 
 # --------------------------------------------------------------------------------- random sessions
@@ -204,13 +260,17 @@ class Session:
         roots = rng.random() < 0.5
         starts = ["roots/list"] if roots or rng.random() < 0.1 else []
         self.capabilities = {"roots": {}} if roots or rng.random() < 0.3 else {}
-        found = recording({"tools/list": TOOLS}, starts, handshake(logging={}), self.capabilities) if known else None
+        paged = rng.random() < 0.4
+        lists = {"tools/list": PAGES if paged else TOOLS}
+        found = [recording(lists, starts, handshake(logging={}), self.capabilities)] if known else []
+        found += [modern_recording(lists, capabilities=self.capabilities)] if rng.random() < 0.6 else []
+        self.modern_share = rng.choice([0, 0, 0.3, 0.9])
 
         def make():
-            return "no such file" if rng.random() < 0.05 else Moody(rng, log)
+            return "no such file" if rng.random() < 0.05 else Moody(rng, log, paged)
         ends = [(rng.choice(["exit status 0", "exit status 1", "SIGSEGV"]), rng.choice([0.0, 0.2, 0.9, None])) for _ in range(50)]
-        self.world = Checked(config, found, make, ends)
-        self.open_ids = []
+        self.world = Checked(config, both(*found), make, ends, rng.choice([0, 0, 1000]))
+        self.open_ids, self.streams = [], []
 
     def run(self):
         world = self.world
@@ -262,6 +322,33 @@ class Session:
         return ident
 
     def some_line(self):
+        return self.some_modern_line() if self.rng.random() < self.modern_share else self.some_legacy_line()
+
+    def some_modern_line(self):
+        rng, roll = self.rng, self.rng.random()
+        envelope = meta(rng.choice([MODERN] * 9 + ["2099-01-01"]), self.capabilities if rng.random() < 0.9 else {"x": {}})
+        if roll < 0.15 and (roll < 0.1 or not self.streams):
+            self.streams.append(rng.choice([b'"L%d"', b"7%06d"]) % next(self.log.numbers))  # like no request's
+            self.log.listened.add(key_of(json.loads(self.streams[-1])))
+            kinds = KINDS if rng.random() < 0.8 else b'{"resourceSubscriptions":["u:1"]}'
+            return b'{"jsonrpc":"2.0","id":%s,"method":"subscriptions/listen","params":{"_meta":%s,"notifications":%s}}\n' % (
+                self.streams[-1], raw(envelope), kinds)
+        if roll < 0.15:
+            ident = self.streams.pop(rng.randrange(len(self.streams)))
+            self.log.cancelled[key_of(json.loads(ident))] += 1
+            return b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s,"n":%d}}\n' % (ident, next(self.log.numbers))
+        method = rng.choice([b"tools/call", b"tools/call", b"tools/list", b"tools/list", b"server/discover", b"ping", b"prompts/list"])
+        more = b""
+        if method == b"tools/list" and rng.random() < 0.5:
+            more = b',"cursor":%s' % raw(self.some_cursor())
+        return b'{"jsonrpc":"2.0","id":%s,"method":"%s","params":{"_meta":%s%s}}\n' % (self.new_id(), method, raw(envelope), more)
+
+    def some_cursor(self):
+        """One that was given in this session, or a made-up one."""
+        given = re.findall(rb'"nextCursor":"([^"]*)"', b"".join(self.world.client[-30:]))
+        return self.rng.choice(given[-6:] * 2 + [b"theirs", b"mcp-lazy:00000000:1", b"mcp-lazy:x"]).decode()
+
+    def some_legacy_line(self):
         rng, roll = self.rng, self.rng.random()
         if roll < 0.10:
             one = initialize(0, rng.choice([VERSION, VERSION, VERSION, "2024-11-05"]), **self.capabilities)
@@ -279,6 +366,8 @@ class Session:
             items = [b'{"jsonrpc":"2.0","id":%s,"method":"m"}' % self.new_id() for _ in range(rng.choice([1, 2, 3]))]
             return b"[" + b",".join(items) + b"]\n"
         method = rng.choice([b"tools/call", b"tools/call", b"tools/list", b"ping", b"logging/setLevel", b"resources/subscribe"])
+        if method == b"tools/list" and rng.random() < 0.2:
+            return b'{"jsonrpc":"2.0","id":%s,"method":"tools/list","params":{"cursor":%s}}\n' % (self.new_id(), raw(self.some_cursor()))
         params = {b"logging/setLevel": b'{"level":"info"}', b"tools/list": b"{}", b"ping": b"{}"}.get(
             method, b'{"uri":"u:%d","pad":"%s"}' % (rng.randrange(3), b"x" * rng.choice([0, 0, 0, 2000])))
         return b'{"jsonrpc":"2.0","id":%s,"method":"%s","params":%s}\n' % (self.new_id(), method, params)
@@ -322,6 +411,9 @@ class Plain(SimServer):
 
     def answer(self):
         ident, method = self.open.pop(0)
+        if method == b"subscriptions/listen":
+            self.world.from_server(self, acknowledged(json.loads(ident), toolsListChanged=True))
+            return
         value = {b"initialize": handshake(), b"tools/list": TOOLS}.get(method, {})
         self.world.from_server(self, b'{"jsonrpc":"2.0","id":%s,"result":%s}\n' % (ident, raw(value)))
 
@@ -403,6 +495,15 @@ class Interleaving:
 
     STEPS = ("request", "cancel", "idle", "exit", "ladder", "eof", "changed", "answer")
 
+    def leave(self):
+        world = self.world
+        if not world.relay.leaving:
+            world.close()
+        for _ in range(50):
+            if world.exits:
+                break
+            world.step()
+
     def run(self, steps):
         """The number of steps that could happen."""
         for number, step in enumerate(steps):
@@ -412,13 +513,8 @@ class Interleaving:
         return len(steps)
 
     def finish(self):
+        self.leave()
         world = self.world
-        if not world.relay.leaving:
-            world.close()
-        for _ in range(50):
-            if world.exits:
-                break
-            world.step()
         answered = collections.Counter(one["id"] for one in world.messages() if "method" not in one)
         assert world.exits == [0] and answered.pop("i") == 1
         assert not [ident for ident in self.withdrawn if self.reached(ident)], "sent although it was cancelled in the queue"
@@ -427,15 +523,60 @@ class Interleaving:
             assert answered[ident] == 1 or ident in self.cancelled and answered[ident] <= 1, (ident, answered)
 
 
+class ModernInterleaving(Interleaving):
+    """The same of the 2026-07-28 era: a list was served, so a start compares it; subscriptions are asked for and taken back."""
+    STEPS = ("request", "listen", "cancel", "idle", "exit", "ladder", "eof", "answer")
+
+    def __init__(self, awake):
+        self.asked, self.listened = [], []
+        self.cancelled, self.withdrawn = set(), set()
+        self.world = Checked(settings(idle_stop_s=5.0), modern_recording({"tools/list": TOOLS}), Plain)
+        self.world.send(modern("i", "tools/list"))
+        if awake:
+            self.request()
+            for _ in range(2):
+                self.settle()
+                self.answer()
+
+    def request(self):
+        if self.world.relay.leaving:
+            return False
+        self.asked.append(len(self.asked) + 1)
+        self.world.send(modern(self.asked[-1], "tools/call"))
+
+    def listen(self):
+        if self.world.relay.leaving:
+            return False
+        self.asked.append(len(self.asked) + 1)
+        self.listened.append(self.asked[-1])
+        self.world.send(listen(self.asked[-1]))
+
+    def reached(self, ident):
+        return any(b'"id":%d,"method"' % ident in one for one in self.world.server)
+
+    def finish(self):
+        self.leave()
+        messages = self.world.messages()
+        answered = collections.Counter(one["id"] for one in messages if "method" not in one)
+        taken = collections.Counter(one["params"]["_meta"][lazy.SUBSCRIPTION_KEY] for one in messages if one.get("method") == SUBSCRIBED)
+        assert self.world.exits == [0] and answered.pop("i") == 1
+        assert not [ident for ident in self.withdrawn if self.reached(ident)], "sent although it was cancelled before"
+        assert set(answered) <= set(self.asked) and set(taken) <= set(self.listened)
+        for ident in self.asked:
+            heard = answered[ident] + taken[ident]
+            assert heard == 1 or ident in self.cancelled and heard <= 1, (ident, answered, taken)
+
+
 @pytest.mark.parametrize("awake", [False, True], ids=["asleep", "live"])
-def test_all_interleavings_up_to_five(awake):
+@pytest.mark.parametrize("kind", [Interleaving, ModernInterleaving], ids=["legacy", "modern"])
+def test_all_interleavings_up_to_five(kind, awake):
     faults, ran = {}, 0
-    steps = (steps for length in range(1, 6) for steps in itertools.product(Interleaving.STEPS, repeat=length))
+    steps = (steps for length in range(1, 6) for steps in itertools.product(kind.STEPS, repeat=length))
     dead = ()  # a beginning that cannot happen: all that begin with it are passed over
     for sequence in steps:
         if dead and sequence[:len(dead)] == dead:
             continue
-        one = Interleaving(awake)
+        one = kind(awake)
         try:
             done = one.run(sequence)
             dead = sequence[:done + 1] if done < len(sequence) else ()

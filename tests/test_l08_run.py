@@ -15,7 +15,7 @@ import pytest
 
 import mcp_lazy
 from harness import INITIALIZED, LINUX, alive, encode, initialize, message, proc_stat, until
-from mcp_lazy import Journal, Recording, Store, entry_key, read_recording
+from mcp_lazy import Answer, Journal, Recording, Store, entry_key
 
 pytestmark = pytest.mark.skipif(not LINUX, reason="reads /proc")
 slow = pytest.mark.slow
@@ -217,11 +217,18 @@ def test_a5_5_a_lock_that_stays_taken_costs_one_line(box):
     assert versions(box) == {"2025-06-18"}
 
 
+def entries_in(path):
+    """{entry key: Entry} of a recording's file."""
+    found = Recording([])
+    assert found.read(path.read_bytes())
+    return found.entries
+
+
 def a_store(path):
     recording = Recording(["/bin/s"])
     key = entry_key("v", {}, "")
     entry = recording.entries[key] = mcp_lazy.Entry(*key)
-    entry.initialize = b'{"serverInfo":{}}'
+    entry.answers["initialize"] = Answer(False, [b'{"serverInfo":{}}'], 5)
     lines = []
     store = Store(path and str(path), recording)
     store.attach(SimpleNamespace(line=lambda text, level=1: lines.append(text), warn=lines.append))
@@ -231,7 +238,7 @@ def a_store(path):
 def test_a5_5_a_store_writes_a_private_file_in_a_private_folder(tmp_path):
     store, key, lines = a_store(tmp_path / "a" / "b" / "x.json")
     assert store.save({(key, "*")}, 10.0) is True and lines == []
-    assert set(read_recording((tmp_path / "a" / "b" / "x.json").read_bytes())) == {key}
+    assert set(entries_in(tmp_path / "a" / "b" / "x.json")) == {key}
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "a" / "b" / "x.json").stat().st_mode) == 0o600
     assert sorted(os.listdir(tmp_path / "a" / "b")) == ["x.json", "x.lock"]
@@ -246,11 +253,12 @@ def test_a5_7_a_store_collects_what_is_dirty_until_it_has_the_lock(tmp_path):
     fd = os.open(str(tmp_path / "x.lock"), os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_EX)
     assert store.save({(key, "initialize")}, 10.0) is False
-    store.recording.entries[key].lists["tools/list"] = (False, b'{"tools":[]}')
+    store.recording.entries[key].answers["tools/list"] = Answer(False, [b'{"tools":[]}'], 6)
     assert store.save({(key, "tools/list")}, 11.0) is False and not (tmp_path / "x.json").exists()
     os.close(fd)
     assert store.save(set(), 11.9) is True and lines == []
-    assert read_recording((tmp_path / "x.json").read_bytes())[key].lists == {"tools/list": (False, b'{"tools":[]}')}
+    found = entries_in(tmp_path / "x.json")[key]
+    assert found.lists() == ["tools/list"] and found.answers["tools/list"].pages == [b'{"tools":[]}']
 
 
 def test_a4_3_a_store_that_may_not_write_says_so_once(tmp_path):

@@ -324,6 +324,78 @@ def test_map_finds(broken, old, new, finding):
     assert finding in said
 
 
+# ----------------------------------------------------------- a layer between two others
+
+HALF = """\
+# ============================================================================
+# L6b STANDIN - cut out of its neighbours                               [pure]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1                      Used by: L15
+# Owns:   half
+# Never:  thinks
+# Tests:  tests/test_any.py
+# ----------------------------------------------------------------------------
+# Theory: what L3 has, `half` of `LIMIT`.
+
+
+def half():
+    return Record(), LIMIT
+"""
+L15 = "# ============================================================================\n# L15 CLI"
+
+
+@pytest.fixture
+def between(tmp_path):
+    """Writes the example with a layer L6b between L3 and L15, which `main` uses, with one text replaced; the path of it."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_any.py").touch()
+    text = LAYERED
+    for old, new in ((L15, HALF + L15), ("L15 CLI   main", "L6b STANDIN half\n  L15 CLI  main"), ("Used by: L1 L3 L15", "Used by: L1 L3 L6b L15"),
+                     ("Used by: L3 L7 L15", "Used by: L3 L6b L15"), ("# Uses:   L0 L1 L3 ", "# Uses:   L0 L1 L3 L6b "),
+                     ("sys.exit(now())", "sys.exit(now() or half())")):
+        assert old in text
+        text = text.replace(old, new, 1)
+
+    def write(old="", new=""):
+        assert old in text
+        path = tmp_path / "mcp_lazy.py"
+        path.write_text(text.replace(old, new, 1))
+        return path
+    return write
+
+
+def test_a_layer_between_two_others_is_a_layer(between):
+    assert check("map.py", between()) == check("check_layers.py", between()) == (0, "")
+    done = tool("check_layers.py", "--sizes", "--module", between())
+    assert re.search(r"^L6b STANDIN +13 +550 ", done.stdout, re.M)
+    rows = [line.split() for line in tool("map.py", "--module", between()).stdout.splitlines()]
+    assert [(row[0], row[4:]) for row in rows[1:]] == [
+        ("L0", ["-"]), ("L1", ["L0"]), ("L3", ["L0", "L1"]), ("L6b", ["L0", "L1"]), ("L15", ["L0", "L1", "L3", "L6b"])]
+
+
+@pytest.mark.parametrize("name, old, new, finding", [
+    ("map.py", "L6b STANDIN half", "", "the map does not list L6b STANDIN"),
+    ("map.py", "L6b STANDIN half", "L6b STANDIN L7b HALF", "the map lists L7b HALF, which is not there"),
+    ("map.py", "# L6b STANDIN - cut", "# L2b STANDIN - cut", "L2b stands after L3"),
+    ("map.py", "# Uses:   L0 L1 L3 L6b ", "# Uses:   L0 L1 L3 ", "L15 says `Uses: L0 L1 L3`, the code says L0 L1 L3 L6b"),
+    ("map.py", "Used by: L3 L6b L15", "Used by: L3 L15", "L1 says `Used by: L3 L15`, the code says L3 L6b L15"),
+    ("map.py", "Owns:   half", "Owns:   half, quarter", "L6b does not define `quarter`"),
+    ("check_layers.py", "time.time(), os.getpid(), LIMIT", "half()", "L3 refers to `half` of L6b"),
+    ("check_layers.py", "    return Record(), LIMIT", "    return main()", "L6b refers to `main` of L15"),
+    ("check_layers.py", "    return Record(), LIMIT", "    import os", "L6b imports os, only L3 may"),
+    ("check_layers.py", "# Never:  thinks\n# Tests:  tests/test_any.py\n# -", "# Never:  what L6b does\n# Tests:  tests/test_any.py\n# -", "L3 speaks of L6b"),
+    ("check_layers.py", "what L3 has", "what L15 has", "L6b speaks of L15"),
+    ("check_layers.py", "what L3 has", "what L7 has", "L6b speaks of L7")])
+def test_what_is_wrong_with_it_is_found(between, name, old, new, finding):
+    status, said = check(name, between(old, new))
+    assert status == 1
+    assert finding in said
+
+
+def test_it_may_speak_of_itself_and_of_what_is_below(between):
+    assert check("check_layers.py", between("what L3 has", "what L3, L6 and L6b have")) == (0, "")
+
+
 # ---------------------------------------------------------------- startup.py, build_pyz.py
 
 @pytest.fixture

@@ -60,6 +60,8 @@ NOTES = {   # how the three common kinds of servers spell a notification of abou
 TEXT = b'{"jsonrpc":"2.0","id":%b,"result":{"content":[{"type":"text","text":"%b"}]}}\n'
 HELLO = (b'{"jsonrpc":"2.0","id":%b,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":'
          b'{"listChanged":true}},"serverInfo":{"name":"bench","version":"1"}}}\n')
+DISCOVERED = (b'{"jsonrpc":"2.0","id":%b,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":'
+              b'{"tools":{"listChanged":true}},"ttlMs":60000,"cacheScope":"public"}}\n')
 TOOL = (b'{"name":"tool_%d","description":"One of the tools of the server of the benchmark.","inputSchema":'
         b'{"type":"object","properties":{"text":{"type":"string","description":"The text."}}}}')
 FILLER = b"A line of text, with \\\"quotes\\\" and an escape at its end.\\n"
@@ -117,6 +119,8 @@ def answer(line):
         send(big_answer(id_bytes, int(words[0])) if name == b"big" else TEXT % (id_bytes, b"ok"))
     elif b'"initialize"' in head:
         send(HELLO % id_bytes)
+    elif b'"server/discover"' in head:
+        send(DISCOVERED % id_bytes)
     elif b"tools/list" in head:
         tools = b",".join(TOOL % i for i in range(10))
         send(b'{"jsonrpc":"2.0","id":%b,"result":{"tools":[%b]}}\n' % (id_bytes, tools))
@@ -162,6 +166,11 @@ END_OF_PROGRAMS = "\n# ---- processes of the bench"
 MIB = 1024 * 1024
 INITIALIZE = (b'{"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},'
               b'"clientInfo":{"name":"bench","version":"1"}},"jsonrpc":"2.0","id":0}\n')
+ENVELOPE = (b'{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":'
+            b'{"name":"bench","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}')
+DISCOVER = b'{"method":"server/discover","params":%b},"jsonrpc":"2.0","id":0}\n' % ENVELOPE
+LISTEN = b'{"method":"subscriptions/listen","params":%b,"notifications":{"toolsListChanged":true}},"jsonrpc":"2.0","id":9}\n' % ENVELOPE
+MODERN_LIST = b'{"method":"tools/list","params":%b},"jsonrpc":"2.0","id":1}\n' % ENVELOPE
 INITIALIZED = b'{"method":"notifications/initialized","jsonrpc":"2.0"}\n'
 LIST = b'{"method":"tools/list","jsonrpc":"2.0","id":1}\n'
 STEP_S = 60.0       # no single step takes a tenth of this, even on a loaded machine
@@ -240,6 +249,12 @@ class Process:
         self.ask(INITIALIZED + LIST)
         return self
 
+    def greet_modern(self):
+        """Open a session as clients of the 2026-07-28 revision do: discover, tools/list."""
+        self.ask(DISCOVER)
+        self.ask(MODERN_LIST)
+        return self
+
     def wait(self, seconds):
         """True once the child has been reaped."""
         end_s = time.perf_counter() + seconds
@@ -306,9 +321,9 @@ class Bench:
         return Process(self, [self.relay_file, "--cache-dir", cache, *options, "--", *self.server_argv])
 
     def warm_up(self):
-        """Twice: one compiles the bytecode and makes the recording, the other proves that it serves."""
-        for _ in range(2):
-            with self.closing(self.relay().greet()) as relay:
+        """In both eras twice: one compiles the bytecode and makes the recording, the other proves that it serves."""
+        for greet in (Process.greet, Process.greet_modern) * 2:
+            with self.closing(greet(self.relay())) as relay:
                 served_asleep = not descendants(relay.pid)
         if not served_asleep and os.path.exists("/proc/self/task"):
             print("bench: the relay starts its server for recorded answers", file=sys.stderr)
@@ -396,22 +411,24 @@ def excess(what, floor, relay, must, aim):
 
 
 def row_start(bench):
-    floors, relays, middle = [], [], []
+    floors, relays, moderns, middle = [], [], [], []
     for _ in bench.times(60, 5):
         process = bench.floor("pass")
         with deadline(STEP_S, "bare interpreter"):
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         floors.append(time.perf_counter() - process.born_s)
         process.close()
-        process = bench.relay()
-        process.ask(INITIALIZE)
-        relays.append(time.perf_counter() - process.born_s)
-        process.close()
+        for line, found in ((INITIALIZE, relays), (DISCOVER, moderns)):
+            process = bench.relay()
+            process.ask(line)
+            found.append(time.perf_counter() - process.born_s)
+            process.close()
         process = bench.floor("import os; os.write(1, os.read(0, 65536))")
         process.ask(INITIALIZE)
         middle.append(time.perf_counter() - process.born_s)
         process.close()
     yield ratio("exec -> initialize answered, warm", "ms", median(floors) * 1000, median(relays) * 1000, 1.9, 1.4)
+    yield ratio("exec -> server/discover answered, warm", "ms", median(floors) * 1000, median(moderns) * 1000, 1.9, 1.4)
     yield ratio("  floor: a loop of canned answers", "ms", median(floors) * 1000, median(middle) * 1000)
 
 
@@ -429,8 +446,13 @@ def row_memory(bench):
         process = bench.floor("import os, sys; os.write(1, b'\\n'); sys.stdin.read()")
         process.ask(b"\n")
         return process
+    def modern():
+        process = bench.relay().greet_modern()
+        process.ask(LISTEN)
+        return process
     floor, relay = mean_pss(idle), mean_pss(lambda: bench.relay().greet())
     yield ratio("PSS of one of many sleeping relays", "MiB", floor, relay, 1.8, 1.4)
+    yield ratio("  the same, 2026-07-28, with an open subscription", "MiB", floor, mean_pss(modern), 1.8, 1.4)
 
 
 def row_switches(bench):

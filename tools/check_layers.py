@@ -12,7 +12,7 @@ import ast
 import re
 import sys
 
-from layers import DEFAULT_MODULE, Module
+from layers import DEFAULT_MODULE, Module, tag_of
 from rules_sizes import sizes, table
 from rules_words import higher_tags, unknown_words
 from scopes import bound, loads, own_names, top_level
@@ -50,17 +50,17 @@ def doors(module):
         number = module.layer_at(node.lineno).number
         for root in roots(node):
             if root in KERNEL_MODULES and number not in (0, 3):
-                yield node.lineno, "L%d imports %s, only L3 may" % (number, root)
+                yield node.lineno, "%s imports %s, only L3 may" % (tag_of(number), root)
             if root in NETWORK_MODULES and number < 12:
-                yield node.lineno, "L%d imports %s, only L12 and up may" % (number, root)
+                yield node.lineno, "%s imports %s, only L12 and up may" % (tag_of(number), root)
             if root in KERNEL_MODULES and number == 0:
                 kernel |= own_names(node)
         if number != 15 and leaves(node):
-            yield node.lineno, "L%d leaves the program, only L15 may" % number
+            yield node.lineno, "%s leaves the program, only L15 may" % tag_of(number)
     for node in module.beyond_launcher(loads(module.tree)):
         number = module.layer_at(node.lineno).number
         if node.id in kernel and number != 3:
-            yield node.lineno, "L%d uses `%s`, only L3 may" % (number, node.id)
+            yield node.lineno, "%s uses `%s`, only L3 may" % (tag_of(number), node.id)
 
 
 def roots(node):

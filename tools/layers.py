@@ -5,7 +5,8 @@
     for layer in module.layers: print(layer.tag, layer.first, layer.last)
 
 A layer begins at its banner (`# L5 CHILD - ...`) and ends before the next one.
-Whatever stands above the first banner belongs to the first layer.
+Whatever stands above the first banner belongs to the first layer.  L6b is a layer of its
+own between L6 and L7; its number here is 6.5.
 """
 
 import ast
@@ -17,11 +18,20 @@ import tokenize
 
 from scopes import bound, loads
 
-BANNER = re.compile(r"^# L(\d+) ([A-Z]+) - ")
+BANNER = re.compile(r"^# L(\d+b?) ([A-Z]+) - ")
 RULE = re.compile(r"^# [=-]{20,}$")
 FIELD = re.compile(r"\b(Uses|Used by|Owns|Never|Tests):")
 DEFAULT_MODULE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
                               "mcp_lazy.py")
+
+
+def number_of(digits):
+    """6 for "6", 6.5 for "6b"."""
+    return int(digits.rstrip("b")) + digits.endswith("b") / 2
+
+
+def tag_of(number):
+    return "L%d%s" % (number, "b" if number % 1 else "")
 
 
 class Layer:
@@ -36,7 +46,7 @@ class Layer:
 
     @property
     def tag(self):
-        return "L%d" % self.number
+        return tag_of(self.number)
 
 
 class Module:
@@ -106,7 +116,7 @@ def find_layers(lines):
     for index, line in enumerate(lines):
         match = BANNER.match(line)
         if match:
-            layer = Layer(int(match[1]), match[2], index + 1, banner_fields(lines[index + 2:]))
+            layer = Layer(number_of(match[1]), match[2], index + 1, banner_fields(lines[index + 2:]))
             layer.first -= bool(index and RULE.match(lines[index - 1]))
             layers.append(layer)
     for layer, following in zip(layers, layers[1:]):

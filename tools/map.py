@@ -13,15 +13,15 @@ import os
 import re
 import sys
 
-from layers import DEFAULT_MODULE, Module
+from layers import DEFAULT_MODULE, Module, number_of, tag_of
 
 FIELDS = ("Uses", "Used by", "Owns", "Never", "Tests")
-MAP_ENTRY = re.compile(r"\bL(\d+) +([A-Z]+)\b")
-TAG = re.compile(r"\bL(\d+)\b")
+MAP_ENTRY = re.compile(r"\bL(\d+b?) +([A-Z]+)\b")
+TAG = re.compile(r"\bL(\d+b?)\b")
 
 
 def tags(numbers):
-    return " ".join("L%d" % number for number in sorted(numbers)) or "-"
+    return " ".join(map(tag_of, sorted(numbers))) or "-"
 
 
 def rows(module):
@@ -39,12 +39,12 @@ def map_findings(module):
         yield 1, "no docstring with the map"
         return
     first = docstring.lineno
-    listed = [(int(number), name) for number, name in MAP_ENTRY.findall(docstring.value)]
+    listed = [(number_of(number), name) for number, name in MAP_ENTRY.findall(docstring.value)]
     present = [(layer.number, layer.name) for layer in module.layers]
     for number, name in sorted(set(present) - set(listed)):
-        yield first, "the map does not list L%d %s" % (number, name)
+        yield first, "the map does not list %s %s" % (tag_of(number), name)
     for number, name in sorted(set(listed) - set(present)):
-        yield first, "the map lists L%d %s, which is not there" % (number, name)
+        yield first, "the map lists %s %s, which is not there" % (tag_of(number), name)
     if len(set(listed)) != len(listed):
         yield first, "the map lists a layer twice"
 
@@ -84,7 +84,7 @@ def owned(layer):
 def relation(module, layer, field, computed):
     """The tags in one field against the computed ones; layers not written yet may be named."""
     present = {other.number for other in module.layers}
-    said = {int(number) for number in TAG.findall(layer.fields.get(field, ""))} & present
+    said = {number_of(number) for number in TAG.findall(layer.fields.get(field, ""))} & present
     if said != computed:
         yield layer.banner, "%s says `%s: %s`, the code says %s" % (
             layer.tag, field, tags(said), tags(computed))

@@ -11,10 +11,10 @@ import pkgutil
 import re
 import sys
 
-from layers import docstring_of
+from layers import docstring_of, number_of
 from scopes import own_names
 
-TAG = re.compile(r"\bL(\d+)\b")
+TAG = re.compile(r"\bL(\d+b?)\b")
 QUOTED = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(\))?`")
 WORD = re.compile(r"[A-Za-z_]\w*")
 # Modules whose names a comment may quote without their module before them.
@@ -44,7 +44,7 @@ def higher_tags(module):
             continue
         layer = module.layer_at(line)
         for match in TAG.finditer(text.split("Used by:")[0]):
-            if int(match[1]) > layer.number:
+            if number_of(match[1]) > layer.number:
                 yield line, "%s speaks of %s" % (layer.tag, match[0])
 
 
