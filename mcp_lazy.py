@@ -70,7 +70,7 @@ Start reading at L7 (what happens), then L5 (processes), then L3 (every system c
 # L0 PRELUDE - launcher, hot imports, version, limits            [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   -
-# Used by: L1 L2 L3 L6 L6b L7 L8 L15
+# Used by: L1 L2 L3 L6 L6b L7 L8 L9 L15
 # Owns:   VERSION, MAX_LINE_BYTES, MAX_QUEUE_BYTES, MAX_OUTPUT_BYTES, MAX_RESULT_BYTES, MAX_RECORDING_BYTES, TAIL_BYTES
 # Never:  imports what the first warm answer does not need
 # Tests:  tests/test_l00_prelude.py
@@ -1887,6 +1887,40 @@ def remove_dir(path):
     import shutil
     shutil.rmtree(path, ignore_errors=True)
 
+
+# -- for the commands on recordings --------------------------------------------------
+
+def is_terminal(fd):
+    return posix.isatty(fd)
+
+
+def folder_names(path):
+    """The names in a folder, sorted; [] where there is none to be read."""
+    try:
+        return sorted(posix.listdir(path))
+    except OSError:
+        return []
+
+
+def file_facts(path, follow=False):
+    """(size in bytes, mtime, ctime, regular file?) of a path, times as unix seconds; None if it is gone."""
+    try:
+        seen = posix.stat(path, follow_symlinks=follow)
+    except (OSError, ValueError):
+        return None
+    return seen.st_size, seen.st_mtime, seen.st_ctime, seen.st_mode & 0o170000 == 0o100000
+
+
+def remove_file(path):
+    """None if a file is gone now, else why it is not."""
+    try:
+        posix.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return error.strerror
+    return None
+
 # ============================================================================
 # L4 LOOP - selector, timers, bounded output, tasks                [I/O, hot]
 # ----------------------------------------------------------------------------
@@ -2241,7 +2275,7 @@ class Tasks:
 # L5 CHILD - when to start, stop and kill one server process      [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L1
-# Used by: L6b L7 L8
+# Used by: L6b L7 L8 L9
 # Owns:   CHILD_TABLE, Child, Wake, RunWake, KillWake, WakeEnded, Backoff, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
 #         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted
 # Never:  reads a clock, touches a descriptor, knows what an MCP message is
@@ -3111,7 +3145,7 @@ def older_recording(options):
 # L6b STANDIN - what the relay says in somebody's place           [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L5 L6
-# Used by: L7 L8
+# Used by: L7 L8 L9
 # Owns:   Shelf, Told, Ask, Listings, OwnRequests, Streams
 # Never:  reads a clock, touches a descriptor
 # Tests:  tests/test_l06b_standin.py, tests/test_modern.py
@@ -3902,9 +3936,7 @@ class Streams:
     def ended(self, key, line):
         """An answer to a stream: its end. True if the client is to hear it; None if it is no stream's."""
         if key not in self._held:
-            opening = key in self._opening
-            self._opening.discard(key)
-            return False if opening else None  # cancelled meanwhile
+            return False if key in self._opening else None  # cancelled meanwhile
         relay = self._relay
         if relay.life.stopping():  # it ends because we stop it; the stream stays with us (A17.8)
             return False
@@ -5110,7 +5142,7 @@ class Relay:
 # L8 RUN - binds the engine to loop, processes and files           [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L7
-# Used by: L15
+# Used by: L9 L15
 # Owns:   RunOptions, ClientLink, ServerLink, Driver, run_relay
 # Never:  decides what the protocol wants; that is the engine's
 # Tests:  tests/test_l08_run.py, and every real-process test
@@ -5553,30 +5585,59 @@ def run_relay(options, settings):
         raise Bug("internal error, please report it: %s" % error_place(error)) from error
 
 # ============================================================================
-# L9 SESSION - the client side of MCP, as coroutines             [mixed, cold]
+# L9 SESSION - the client side of MCP, as coroutines; --check    [mixed, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L1 L2 L3 L4 L6
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L8
 # Used by: L15
-# Owns:   Session
+# Owns:   Session, Refused, Checked, Findings, Progress, Check, Plan, CheckFailed
 # Never:  is loaded by a relay's warm start
-# Tests:  tests/test_l09_session.py
+# Tests:  tests/test_l09_session.py, tests/test_check.py
 # ----------------------------------------------------------------------------
 # Theory: a client of one process: requests are futures by id, notifications are
 # kept, requests of the server are answered with -32601. The end is the one that
 # the specification describes: close its input, wait, and only then kill.
+#
+# A check (part B) is such a client without patience: a line that is no JSON, a
+# request that it cannot answer, a list without end are failures. All is saved at
+# once behind the last answer: a check that fails leaves the file as it was.
+#
+# SDK servers of 2026 fix the era of a process on its first request (Python SDK
+# 2.3.0: -32022 to a later `initialize`), so behind a probe that succeeds the
+# handshake gets a second process, started when the first is gone (servers lock
+# files). A client whose capabilities differ between health check and session
+# shakes hands for each, in a process of its own.
+# -32602, -32600 or silence and then a good handshake in the same process is a
+# legacy server (Python SDK 1.x), recorded as -32601. Other errors may pass.
+#
+# The deadline and signals raise their error where the flow waits; the ladder
+# alone is never broken off. What can still go wrong: a request that the server
+# sends late, behind its last list, is not heard; the first session records it.
 # ----------------------------------------------------------------------------
+DISCOVER, TEMPLATES = OPENING["modern"], "resources/templates/list"
+# The part of the deadline that a probe may take; what is asked beside the point waits EXTRA_WAIT_S.
+PROBE_SHARE, EXTRA_WAIT_S, PROGRESS_S = 3, 1.0, 0.2
+# Errors by which a legacy server may mean that it does not know a probe.
+UNCLEAR = (INVALID_PARAMS, INVALID_REQUEST)
+
+
+class Refused(PeerError):
+    """The error answer of a peer. raw: the error object; `rpc_code`: the code in it, None without one."""
+
+    def __init__(self, raw):
+        super().__init__(raw.decode("utf-8", "replace"), error_code({"error": raw}))
+        self.raw = raw
 
 
 class Session:
     """An MCP client of a process that it starts. `await request(...)` gives the raw result (bytes).
 
-    PeerError for an error answer or a dead process.
+    Refused for an error answer, PeerError for a dead process.
     """
-    __slots__ = ("pid", "heard", "_loop", "_processes", "_out", "_stdout_fd", "_splitter", "_waiting", "_count", "_ended")
+    __slots__ = ("pid", "heard", "_loop", "_processes", "_out", "_stdout_fd", "_splitter", "_waiting", "_count", "_trouble")
+
+    id_prefix = ""
 
     def __init__(self, loop, processes, argv, environment=None):
-        self._loop, self._processes, self._waiting, self._count, self.heard = loop, processes, {}, 0, []
-        self._ended = False
         their_in, our_out = make_pipe()
         our_in, their_out = make_pipe()
         null = open_null()
@@ -5591,21 +5652,38 @@ class Session:
                 close_quietly(fd)
         for fd in (our_in, our_out):
             set_blocking(fd, False)
-        self._out, self._stdout_fd, self._splitter = Outbox(our_out), our_in, LineSplitter()
-        loop.watch(our_in, self._read)
+        self._begin(loop, processes, Outbox(our_out), our_in, LineSplitter())
 
-    def notify(self, method):
-        self._write(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(method))
+    def _begin(self, loop, processes, out, stdout_fd, splitter):
+        self._loop, self._processes, self._waiting, self._count, self.heard = loop, processes, {}, 0, []
+        self._out, self._stdout_fd, self._splitter, self._trouble = out, stdout_fd, splitter, None
+        loop.watch(stdout_fd, self._read)
+
+    def notify(self, method, params_raw=None):
+        params = b',"params":' + params_raw if params_raw else b""
+        self._write(b'{"jsonrpc":"2.0","method":%s%s}\n' % (json_string(method), params))
 
     def request(self, method, params_raw=b"{}"):
         """A Future of the result."""
         self._count += 1
-        future = self._waiting[self._count] = Future()
-        if self._ended:
-            future.fail(PeerError("the process has ended"))
-        self._write(b'{"jsonrpc":"2.0","id":%d,"method":%s,"params":%s}\n' % (
-            self._count, json_string(method), params_raw))
+        future, ident = Future(), self.newest_id()
+        if self._trouble is not None:
+            future.fail(self._trouble)
+            return future
+        self._waiting[ident] = future
+        self._write(b'{"jsonrpc":"2.0","id":%s,"method":%s,"params":%s}\n' % (
+            spell_id(ident), json_string(method), params_raw))
         return future
+
+    def newest_id(self):
+        """The id of the newest request."""
+        return self.id_prefix + str(self._count) if self.id_prefix else self._count
+
+    def fail(self, error):
+        """Every open request, and every later one, ends with `error`."""
+        waiting, self._waiting, self._trouble = self._waiting, {}, error
+        for future in waiting.values():
+            future.fail(error)
 
     def _write(self, line):
         self._out.put(line)
@@ -5622,30 +5700,43 @@ class Session:
             return
         if not raw:
             self._loop.watch(self._stdout_fd)
-            self._ended = True
-            for future in self._waiting.values():
-                future.fail(PeerError("the process ended without an answer"))
+            self._closed()
             return
         for block in self._splitter.feed(raw):
             for line in block.split(b"\n")[:-1]:
                 self._take(line)
+        if self._splitter.too_long:
+            self.fail(PeerError("a line on its stdout is longer than allowed"))
+
+    def _closed(self):
+        """End of the output."""
+        self.fail(PeerError("the process ended without an answer"))
 
     def _take(self, line):
         env = read_envelope(line)
-        if env.kind == RESPONSE and env.id_key in self._waiting:
+        if env.kind == RESPONSE:
             try:
-                parts = members(line)
+                self._answered(self._waiting.pop(env.id_key, None), members(line))
             except ValueError:  # no JSON after all
-                return
-            future = self._waiting.pop(env.id_key)
-            if "result" in parts:
-                future.set(parts["result"])
-            else:
-                future.fail(PeerError(parts.get("error", b"").decode("utf-8", "replace")))
+                self._noise(line)
         elif env.kind == REQUEST:
-            self._write(error_line(env.id_raw, error_object(METHOD_NOT_FOUND, "not a method of this client")))
-        else:
+            self._asked(env)
+        elif env.kind == NOTIFICATION:
             self.heard.append(env.method)
+        elif env.kind not in (ODD, BATCH):
+            self._noise(line)
+
+    def _answered(self, future, parts):
+        if future is not None and "result" in parts:
+            future.set(parts["result"])
+        elif future is not None:
+            future.fail(Refused(parts.get("error", b"")))
+
+    def _asked(self, env):
+        self._write(error_line(env.id_raw, error_object(METHOD_NOT_FOUND, "not a method of this client")))
+
+    def _noise(self, line):
+        """A line that is no JSON."""
 
     def close_input(self):
         """End of input for the process; once."""
@@ -5658,9 +5749,437 @@ class Session:
     def close(self):
         """Give the descriptors back; the process must be gone or is killed now."""
         self.close_input()
-        self._processes.kill_group(self.pid, 9)
+        self._processes.kill_group(self.pid, SIGKILL)
         self._loop.watch(self._stdout_fd)
         close_quietly(self._stdout_fd)
+
+
+# -- check -------------------------------------------------------------------------
+
+Plan = record("Plan", "probes handshakes client", "raw params of what a check sends; client: the name of --as, or None")
+Heard = record("Heard", "version server_info lists", "what one era gave: {method: {cached, count, pages}} of its lists")
+
+
+class CheckFailed(LazyError):
+    """Why a check failed; stage: start, probe, handshake, listing, end or saving."""
+
+    def __init__(self, text, stage):
+        super().__init__(text)
+        self.stage = stage
+
+
+class Silence(LazyError):
+    """No answer within a limit, and that is no failure."""
+
+
+class Checked(Session):
+    """A session that trusts nothing (B10). asked: methods that the server requested; exited: a Future of how it ended."""
+    __slots__ = ("link", "asked", "has_roots", "acknowledged", "exited", "_output_closed")
+
+    id_prefix = OWN_ID + "inspect-"
+
+    def __init__(self, driver):
+        """SpawnError. `driver` has what a ServerLink wants."""
+        self.link, self.asked, self.has_roots, self._output_closed = ServerLink(driver), [], False, False
+        self.pid, self.acknowledged, self.exited = self.link.pid, Future(), Future()
+        self._begin(driver.loop, driver.processes, self.link.stdin, self.link.stdout_fd, self.link.splitter)
+
+    def _asked(self, env):
+        if env.method == "ping" or env.method == "roots/list" and self.has_roots:
+            self._write(result_line(env.id_raw, b"{}" if env.method == "ping" else b'{"roots":[]}'))
+        else:
+            self.fail(PeerError("the server sent the request %s, which a check cannot answer" % env.method))
+        if env.method != "ping":
+            self.asked.append(env.method)
+
+    def _take(self, line):
+        super()._take(line)
+        if self.heard[-1:] == ["notifications/subscriptions/acknowledged"]:
+            self.acknowledged.set()
+
+    def _noise(self, line):
+        text = bytes(line).strip()
+        if text:
+            self.fail(PeerError("a line on its stdout is not JSON (%s): %s" % (
+                kind_of_noise(text), text[:200].decode("utf-8", "replace"))))
+
+    def _closed(self):
+        self._output_closed = True
+        for line in self._splitter.rest():
+            self._take(line)
+        self._lost()
+
+    def _flush(self):
+        super()._flush()
+        if self._out.broken:
+            self._lost()
+
+    def ended(self, text):
+        """The process is reaped."""
+        self.exited.set(text)
+        self._lost()
+
+    def _lost(self):
+        """One sign of its end comes a little before the others, which tell more."""
+        if self.exited.done and self._output_closed:
+            self._give_up()
+        else:
+            self._loop.set_timer("lost", monotonic_s() + DRAIN_WAIT_S, self._give_up)
+
+    def _give_up(self):
+        text = "closed its output" if self._output_closed else "takes no more input"
+        self.fail(PeerError("the server %s" % (
+            "exited (%s) without an answer" % self.exited.value if self.exited.done else text)))
+
+    def evidence(self):
+        """What it printed last, as a list of texts."""
+        rest = b"".join(self._splitter.rest()).decode("utf-8", "replace").strip()
+        tail = self.link.tail().decode("utf-8", "replace")
+        found = ["its stdout ends: %s" % rest] if rest else []
+        return found + (["its stderr ends: %s" % tail] if tail else [])
+
+    def close(self):
+        self._loop.clear_timer("lost")
+        self._loop.watch(self._stdout_fd)
+        self.link.close()
+
+
+async def within(tasks, limit_s, future):
+    """The value of a Future, Silence if it takes longer."""
+    async def wait():
+        return await future
+    return await tasks.deadline(limit_s, wait(), Silence("no answer"))
+
+
+class Findings:
+    """What a check has heard, on its way into the recording. eras: {era: Heard}."""
+    __slots__ = ("shelf", "eras", "_keys")
+
+    def __init__(self, recording, scope):
+        self.shelf, self.eras, self._keys = Shelf(recording, scope), {}, set()
+        self.shelf.now_ms = int(wall_s() * 1000)
+
+    def entry(self, key, is_error=False, raw=None):
+        """A new entry in the place of the one with this key (B12), begun by the answer `raw`."""
+        entry = self.shelf.recording.entries[key] = Entry(*key)
+        self._keys.add(key)
+        if raw is not None:
+            self.put(entry, OPENING[entry.era], is_error, [raw])
+        return entry
+
+    def put(self, entry, method, is_error, pages):
+        entry.answers[method] = Answer(is_error, pages, self.shelf.now_ms)
+
+    def probe(self, asked, is_error, raw):
+        """Record what a probe was answered (A17.4, B7); the new entry that begins with it, or None."""
+        known = self.shelf.modern_entry(asked) if set(asked.params) == {"_meta"} else None
+        self.shelf.learn_probe(asked, is_error, raw)
+        if known is not None and (not is_error or error_code({"error": raw}) == UNSUPPORTED_VERSION):
+            return self.entry(known.key(), is_error, raw)
+        if known is not None and known.answers:  # it was modern at the last check, and is no more
+            self.entry(known.key())
+        return None
+
+    def dirty(self):
+        """What is to be saved, for `Store.save`."""
+        return self.shelf.take_dirty() | {(key, "*") for key in self._keys}
+
+
+class Progress:
+    """The way to our stderr; on a terminal with a line at its end that tells what is going on."""
+    __slots__ = ("_sink", "_loop", "_name", "_since_s", "_on", "_shown")
+
+    def __init__(self, loop, name):
+        self._sink, self._loop, self._name = StderrSink(loop), loop, name
+        self._since_s, self._on, self._shown = monotonic_s(), is_terminal(2), False
+
+    def put(self, raw):
+        """Something of the server's, behind the line as it was before."""
+        if self._shown:
+            self._sink.put(b"\r\x1b[K")
+            self._shown = False
+        self._sink.put(raw)
+
+    def tell(self, what):
+        if self._on:
+            text = "mcp-lazy: checking %s: %s, %.1f s" % (self._name, what, monotonic_s() - self._since_s)
+            self.put(printable(text).replace("\n", " ")[:79].encode("utf-8", "replace"))
+            self._shown = True
+            self._loop.set_timer("progress", monotonic_s() + PROGRESS_S, lambda: self.tell(what))
+
+    def end(self):
+        self._on = False
+        self._loop.clear_timer("progress")
+        self.put(b"")
+
+
+class Check:
+    """One run of --check: asks a command what its clients will ask, in both eras. What a ServerLink calls its driver."""
+    __slots__ = ("options", "loop", "processes", "sink", "journal", "findings", "stage", "_plan", "_settings", "_tasks",
+                 "_task", "_broken", "_session", "_signals", "_what", "_doubtful")
+
+    def __init__(self, options, settings, plan, recording):
+        self.options, self._settings, self._plan, self.loop = options, settings, plan, Loop()
+        self.processes, self._tasks, self._signals = Processes(), Tasks(self.loop), SignalPipe()
+        self.sink = Progress(self.loop, settings.server_name)
+        self.journal, self.findings = Journal(None, "text", 0, self.sink, False), Findings(recording, options.scope)
+        self._session, self._task, self._broken, self._doubtful = None, None, None, []
+        self._doing("start", "start")
+        self.loop.watch(self._signals.fd, self._signalled)
+
+    def run(self, store):
+        """Ask everything, stop the server, save. CheckFailed."""
+        limit_ns, self._task = self._settings.start_timeout_ns, self._tasks.start(self._flow(store))
+        late = LazyError("no answer, timed out after %s" % format_duration(limit_ns))
+        self.loop.set_timer("deadline", monotonic_s() + seconds(limit_ns), lambda: self._break(late))
+        try:
+            while not self._task.done:
+                self.loop.turn()
+        finally:
+            self.sink.end()
+            self.processes.wait_for_all(0)
+            self.processes.close()
+            self.loop.close()
+        if self._task.error is not None:
+            raise self._task.error
+
+    def _doing(self, stage, what):
+        self.stage, self._what = stage, what
+        self.sink.tell(what)
+
+    def _break(self, error):
+        """End the flow with an error, but not on the ladder."""
+        if self.stage == "end":
+            self._broken = error
+        else:
+            self._task.cancel(error)
+
+    def _signalled(self):
+        arrived = self._signals.read()
+        for pid, status in self.processes.collect():
+            if self._session is not None and pid == self._session.pid:
+                self._session.ended(describe_exit(status))
+        if arrived & set(STOP_SIGNALS):
+            if self.stage == "end" and self._session is not None:  # the second one, or nothing is left to be asked
+                self.processes.kill_group(self._session.pid, SIGKILL)
+            self._break(CheckFailed("check interrupted", self.stage))
+
+    async def _flow(self, store):
+        try:
+            await self._probes()
+            for params_raw in self._plan.handshakes:
+                await self._legacy(params_raw, self._session is None)
+                if params_raw is self._plan.handshakes[-1]:
+                    self.loop.clear_timer("deadline")
+                await self._stop()
+            self._doing("saving", "saving")
+            await self._save(store)
+        except (LazyError, OSError) as error:
+            failed = error if isinstance(error, CheckFailed) else CheckFailed(self._reason(error), self.stage)
+            try:
+                await self._stop()
+            except LazyError:  # why it failed is known
+                pass
+            raise failed from None
+
+    def _reason(self, error):
+        """Why it failed, in one line: where, what, what the server printed last, what to do."""
+        text = str(error)
+        if isinstance(error, Refused):
+            text = "the server answered with error %s: %s" % (error.rpc_code, error_text({"error": error.raw}))
+        elif self.stage == "start":
+            text = "cannot start the server: %s" % text
+        text = "%s: %s: %s" % (self._settings.server_name, self._what, text)
+        if self._session is not None:
+            text = "; ".join([text] + self._session.evidence())
+        if "Ok to proceed" in text or "Need to install" in text:  # npx
+            text += "; it waits for a yes: put -y in front of the package"
+        return printable(text).replace("\n", " | ")
+
+    def _open(self):
+        """The session with the running server, a new one if there is none."""
+        if self._session is None:
+            self._doing("start", "start")
+            self._session = Checked(self)
+        return self._session
+
+    async def _stop(self):
+        """The ladder of A13."""
+        session = self._session
+        if session is None:
+            return
+        self._doing("end", "stopping")
+        session.close_input()
+        for wait_s, signum in ((CLOSE_WAIT_S, SIGTERM), (self._settings.stop_grace_s, SIGKILL), (KILL_WAIT_S, None)):
+            try:
+                await within(self._tasks, wait_s, session.exited)
+                break
+            except Silence:
+                if signum is None:
+                    raise LazyError("the server is not dead after SIGKILL") from None
+                self.processes.kill_group(session.pid, signum)
+        session.close()
+        self._session = None
+        if self._broken is not None:
+            raise self._broken
+
+    async def _probes(self):
+        """Each probe, and the lists where it is answered as a server of its era does (B17)."""
+        limit_s, spoke = seconds(self._settings.start_timeout_ns) / PROBE_SHARE, False
+        for params_raw in self._plan.probes:
+            session, asked = self._open(), ModernRequest(params_raw)
+            session.has_roots = "roots" in object_of(asked.meta.get(CAPABILITIES_KEY))
+            self._doing("probe", DISCOVER)
+            future = session.request(DISCOVER, params_raw)
+            try:
+                await self._discovered(asked, await within(self._tasks, limit_s, future))
+                spoke = True
+            except Silence:
+                self._doubtful.append((asked, future))
+                break
+            except Refused as error:
+                if future.error is not error:  # a list was refused
+                    raise
+                if error.rpc_code in UNCLEAR:
+                    self._doubtful.append((asked, future))
+                else:
+                    self.findings.probe(asked, True, error.raw)
+        if spoke:
+            await self._stop()
+
+    async def _discovered(self, asked, result):
+        """A probe succeeded: lists and a subscription, if it names the version that was asked for."""
+        PageSet(DISCOVER).add(result)
+        entry, found = self.findings.probe(asked, False, result), parse_json(result)
+        versions, declared = found.get("supportedVersions"), object_of(found.get("capabilities"))
+        if entry is None or not isinstance(versions, list) or asked.meta[VERSION_KEY] not in versions:
+            return
+        kinds = [kind for kind, name in STREAM_KINDS.items() if object_of(declared.get(name)).get("listChanged") is True]
+        lists = await self._lists(entry, declared, asked.meta_raw)
+        if kinds:
+            await self._listen(entry, kinds, asked.meta_raw)
+        self.findings.eras["modern"] = Heard(entry.version, server_info(entry), lists)
+
+    async def _listen(self, entry, kinds, meta_raw):
+        """Learn whether the server knows the stream that clients open at once."""
+        self._doing("listing", "subscriptions/listen")
+        session, either = self._session, Future()
+        answer = session.request("subscriptions/listen", b'{"_meta":%s,"notifications":{%s}}' % (
+            meta_raw, b",".join(json_string(kind) + b":true" for kind in kinds)))
+        answer.when_done(either.set)
+        session.acknowledged.when_done(either.set)
+        try:
+            await within(self._tasks, EXTRA_WAIT_S, either)
+        except Silence:
+            return
+        entry.refuses_listen = isinstance(answer.error, Refused) and answer.error.rpc_code == METHOD_NOT_FOUND
+        if not answer.done:
+            session.notify("notifications/cancelled", b'{"requestId":%s}' % spell_id(session.newest_id()))
+
+    async def _legacy(self, params_raw, fresh):
+        """A handshake and its lists (B8); nothing where the server turns out to be modern only."""
+        session, told = self._open(), parse_json(params_raw, exact=True)
+        session.has_roots = "roots" in told["capabilities"]
+        self._doing("handshake", "initialize")
+        try:
+            result = await session.request("initialize", params_raw)
+        except Refused as error:
+            if fresh and "modern" in self.findings.eras:
+                return
+            if fresh or error.rpc_code != UNSUPPORTED_VERSION:
+                raise
+            self._settle(legacy=False)
+            await self._stop()
+            await self._legacy(params_raw, True)
+            return
+        found = read_handshake(result)
+        version = found["protocolVersion"]
+        if version != told["protocolVersion"] and self._plan.client is None:
+            raise PeerError("the server speaks protocol version %s, not %s: ask for that in MCP_LAZY_CHECK_INITIALIZE" % (
+                version, told["protocolVersion"]))
+        self.findings.shelf.select(told)
+        entry = self.findings.entry(self.findings.shelf.entry.key(), False, result)
+        session.notify("notifications/initialized")
+        self._settle(legacy=True)
+        lists = await self._lists(entry, found["capabilities"], b"")
+        entry.start_requests = sorted(set(session.asked))
+        self.findings.eras["legacy"] = Heard(version, server_info(entry), lists)
+
+    def _settle(self, legacy):
+        """What probes without a clear answer are taken for, once the answer to the handshake is known."""
+        for asked, future in self._doubtful:
+            if future.done and future.error is None:  # late, but
+                self.findings.probe(asked, False, future.value)
+            elif legacy and (not future.done or future.error.rpc_code in UNCLEAR + (METHOD_NOT_FOUND,)):
+                self.findings.probe(asked, True, NOT_FOUND)
+        self._doubtful = []
+
+    async def _lists(self, entry, declared, meta_raw):
+        """{method: {cached, count, pages}} of the lists that a server declares, asked for in their order.
+
+        As a known client also for the others behind them: clients ask, and -32601 is an answer too. These may fail.
+        """
+        lists, named = {}, [method for method in LISTS if declared.get(CAPABILITY_OF[method]) not in (None, False)]
+        for method in named + [method for method in LISTS if self._plan.client is not None and method not in named]:
+            self._doing("listing", method)
+            pages, cursor, cached, strict = PageSet(method), None, True, method in named
+            try:
+                while cursor is not None or not pages.pages:
+                    answer = self._session.request(method, list_params(meta_raw, cursor))
+                    cursor = pages.add(await (answer if strict else within(self._tasks, EXTRA_WAIT_S, answer)))
+                self.findings.put(entry, method, False, pages.pages)
+            except Refused as error:
+                # The capability `resources` does not promise templates: servers on Python SDK 1.x have none.
+                absent = error.rpc_code == METHOD_NOT_FOUND and not pages.pages and (not strict or method == TEMPLATES)
+                if strict and not absent:
+                    raise
+                if absent:
+                    self.findings.put(entry, method, True, [error.raw])
+            except (PeerError, Silence):
+                cached = False
+                if strict and not pages.too_long:
+                    raise
+            if strict:
+                lists[method] = {"cached": cached, "count": item_count(method, pages), "pages": len(pages.pages)}
+        return lists
+
+    async def _save(self, store):
+        """Write it all; CheckFailed if that does not work, or if the file belongs to a newer program."""
+        store.attach(self)
+        dirty = self.findings.dirty()
+        while not store.save(dirty, monotonic_s()):
+            dirty = set()
+            await self._tasks.sleep(LOCK_RETRY_S)
+        written = Recording(store.recording.program, store.recording.owner)
+        if not written.read(read_private_file(store.path, MAX_RECORDING_BYTES) or b""):
+            self.warn("%s is too large, or of a newer version of mcp-lazy" % store.path)
+
+    def warn(self, text):
+        """What a Store tells its Journal in a relay, where a recording that cannot be written stops nothing."""
+        raise CheckFailed("saving cache: %s" % text, "saving")
+
+
+def object_of(value):
+    return value if isinstance(value, dict) else {}
+
+
+def list_params(meta_raw, cursor):
+    """The raw params of a list request; meta_raw b"" in the legacy era, cursor (raw) None for the first page."""
+    parts = [b'"_meta":' + meta_raw] if meta_raw else []
+    return b"{%s}" % b",".join(parts + ([b'"cursor":' + cursor] if cursor is not None else []))
+
+
+def read_handshake(raw):
+    """The parsed result of `initialize`. PeerError names what is wrong with it (B10)."""
+    PageSet("initialize").add(raw)
+    found = parse_json(raw)
+    for name, kind in (("protocolVersion", str), ("capabilities", dict), ("serverInfo", dict)):
+        if not isinstance(found.get(name), kind):
+            raise PeerError("%s is missing or no %s" % (name, "text" if kind is str else "object"))
+    for name in ("name", "version"):
+        if not isinstance(found["serverInfo"].get(name), str):
+            raise PeerError("serverInfo.%s is missing or no text" % name)
+    return found
 
 # ============================================================================
 # L15 CLI - options, help, demo; the only sys.exit               [I/O, mixed]
@@ -5703,6 +6222,9 @@ OPTIONS = (
     Option("wake-command", TEXT, "", True, "JSON array; exit status 0 of this command starts the server", ()),
     Option("wake-interval", DURATION, "5s", False, "time between two runs of the wake command", ()),
     Option("wake-timeout", DURATION, "1s", False, "limit for one run of the wake command", ()),
+    Option("check", BOOLEAN, "false", True, "ask the server for all that clients ask at their start, record it, report", ()),
+    Option("as", TEXT, "", True, "with --check: ask as a known client does (claude-code, codex ...)", ()),
+    Option("json-errors", BOOLEAN, "false", True, "with --check: a failure as JSON on stdout too", ()),
     Option("version", BOOLEAN, "false", True, "print the version", ()),
     Option("name", TEXT, "", True, "keep state and log under this name, stop after 10 idle minutes, fill all lists", ()),
     Option("idle-timeout-min", DECIMAL, "", True, "idle stop in minutes (default 10 with --name)", ()),
@@ -5721,6 +6243,8 @@ OPTIONS = (
     Option("log-format", TEXT, "text", True, "text or json", ("text", "json")),
     Option("no-argv0", BOOLEAN, "false", True, "leave the process title alone (also MCP_LAZY_ARGV0=off)", ()),
 )
+# What a variable would set for every session, too.
+WITHOUT_VARIABLE = ("check", "as", "json-errors", "version")
 
 
 def find_option(name):
@@ -5803,7 +6327,7 @@ def parse_environment(given, environment):
     """`given` completed from variables, in the order of the table (A1.6). UsageError names the variable."""
     values = dict(given)
     for option in OPTIONS:
-        if option.name in given or option.name == "version":
+        if option.name in given or option.name in WITHOUT_VARIABLE:
             continue
         raw = environment.get(option.variable().encode("ascii"))
         if raw is None or raw == b"" and option.kind == TEXT and not option.choices:
@@ -5892,6 +6416,7 @@ def make_run(words, environment, named):
     scope = parse_scope(values.get("cache-scope", ""), environment, origin("cache-scope", given))
     name = check_name(values.get("name"), named or "name" in given)
     idle_ns = idle_stop_ns(given, values, name is not None)
+    check_client(given)
     if not argv:
         raise UsageError("no COMMAND to run", show_usage=True)
     for option in OPTIONS:
@@ -5913,6 +6438,15 @@ def make_run(words, environment, named):
     return options, settings, values
 
 
+def check_client(given):
+    """UsageError for options of --check that stand alone, and for a client that nobody knows."""
+    for name in ("as", "json-errors"):
+        if name in given and not given.get("check"):
+            raise UsageError("%s goes with --check only" % name)
+    if given.get("as", next(iter(KNOWN_CLIENTS))) not in KNOWN_CLIENTS:
+        raise UsageError("as: %r is no client that is known here; these are: %s" % (given["as"], ", ".join(KNOWN_CLIENTS)))
+
+
 def dsh_paths(name, environment):
     """(state folder, log file) of a name (F2), (None, None) without one."""
     if name is None:
@@ -5932,12 +6466,15 @@ def server_name(command):
 
 def usage():
     """The option list."""
-    lines = ["usage: mcp-lazy [options] [--] COMMAND [ARG...]", "       mcp-lazy demo | paths | help", "", "options:"]
+    lines = ["usage: mcp-lazy [options] [--] COMMAND [ARG...]", "       mcp-lazy --check [options] [--] COMMAND [ARG...]",
+             "       mcp-lazy cache list | show | check | clear | prune", "       mcp-lazy demo | paths | help", "", "options:"]
     for option in OPTIONS:
         value = "" if option.kind == BOOLEAN else " " + option.kind.upper()
         default = " (%s)" % option.default if option.default not in ("", "false") else ""
         lines.append("  --%-28s %s%s" % (option.name + value, option.help, default))
-    lines.append("Each option but version has a variable: MCP_LAZY_ and its name, as MCP_LAZY_IDLE_STOP.")
+    lines.append("Each option but %s has a variable: MCP_LAZY_ and its name, as MCP_LAZY_IDLE_STOP." % (
+        ", ".join(WITHOUT_VARIABLE)))
+    lines.append("The check also reads MCP_LAZY_CHECK_INITIALIZE (params of its handshake) and MCP_LAZY_CHECK_BEFORE (probes).")
     return "\n".join(lines) + "\n"
 
 
@@ -5963,10 +6500,13 @@ def relay_command(words, script, named):
     options, settings, values = make_run(words, environment, named)
     if options is None:
         return say("mcp-lazy %s\n" % VERSION)
+    plan = read_plan(values.get("as"), environment) if values["check"] else None
     if options.name is not None:
         private_dir_trouble(options.log_file.rpartition("/")[0] or ".", create=True)
     if not values["no-argv0"] and environment.get(b"MCP_LAZY_ARGV0") != b"off":
         show_title(words, script)
+    if plan is not None:
+        return check_command(options, settings, plan, values["json-errors"])
     return run_relay(options, settings)
 
 
@@ -6011,7 +6551,8 @@ def run_command(argv):
     if base.startswith("lazy-mcp"):
         absent_command("hub")
     if words[:1] and words[0] in COMMANDS and not base.startswith("dsh-lazy-mcp"):
-        command = {"help": help_command, "paths": paths_command, "demo": demo_command}.get(words[0])
+        command = {"help": help_command, "paths": paths_command, "demo": demo_command,
+                   "cache": cache_command}.get(words[0])
         return command(words[1:]) if command else absent_command(words[0])
     return relay_command(words, script, base.startswith("dsh-lazy-mcp"))
 
@@ -6033,6 +6574,460 @@ def main():
     except LazyError as error:
         sys.stderr.write("mcp-lazy: %s\n" % error)
         return EXIT_FAILED
+
+
+# -- check -------------------------------------------------------------------------
+
+FORMS = '"elicitation":{"form":{},"url":{}}'
+APPS = '"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}'
+CLAUDE = ('{"name":"claude-code","title":"Claude Code","version":"2.1.332","description":"Anthropic\'s agentic coding tool",'
+          '"websiteUrl":"https://claude.com/claude-code"}')
+CODEX = '{"name":"codex-mcp-client","title":"Codex","version":"0.171.0"}'
+
+
+def _info(name, version):
+    return '{"name":"%s","version":"%s"}' % (name, version)
+
+
+def _plain(name, version, probes=False):
+    return probes, "2025-11-25", ((_info(name, version), "{}"),)
+
+
+# What clients say at their start, as captured: whether they probe first, the version they ask for, and clientInfo with
+# capabilities of each kind of start, health check before session. The name of an SDK is that of its newest release.
+KNOWN_CLIENTS = {
+    "claude-code": (True, "2025-11-25", ((CLAUDE, '{"roots":{"listChanged":true},%s}' % FORMS),)),
+    "codex": (False, "2025-06-18", ((CODEX, "{%s}" % FORMS), (CODEX, '{"experimental":{"codex/auth-change":{}},%s}' % FORMS))),
+    "gemini": (False, "2025-06-18", ((_info("mcp-test-client", "0.0.1"), "{}"),
+                                     (_info("gemini-cli-mcp-client", "0.61.0"), '{"roots":{"listChanged":true}}'))),
+    "opencode": (False, "2025-11-25", ((_info("opencode", "1.18.33"), '{"roots":{}}'),)),
+    "copilot": (True, "2025-11-25", ((_info("copilot-cli", "1.0.102"), '{"sampling":{},%s}' % FORMS),)),
+    "cline": (False, "2024-11-05", ((_info("@cline/core", "0.0.0"), "{}"),)),
+    "grok": (False, "2025-11-25", ((_info("grok-shell", "1.0.41"), "{%s}" % APPS), (
+        _info("grok-shell", "1.0.41"), '{%s,"elicitation":{"form":{"schemaValidation":true},"url":{}}}' % APPS))),
+    "qwen": (False, "2025-11-25", ((_info("mcp-test-client", "0.0.1"), "{%s}" % APPS),
+                                   (_info("qwen-cli-mcp-client", "0.0.1"), '{%s,"roots":{}}' % APPS))),
+    "continue": _plain("continue-cli-client", "1.0.0"),
+    "pi": (False, "2025-11-25", ((_info("pi-mcp", "1.0.0"), "{%s}" % APPS),)),
+    "mcporter": _plain("mcporter", "0.12.3"),
+    "inspector": (False, "2025-11-25", ((_info("inspector-cli", "2.12.0"), '{"roots":{"listChanged":true},"extensions":'
+                                         '{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/skills":{}}}'),)),
+    "fastmcp": _plain("fastmcp", "4.2.3", probes=True),
+    "py-sdk": _plain("mcp", "0.1.0", probes=True), "py-sdk-1": _plain("mcp", "0.1.0"),
+    "py-sdk-2": _plain("mcp", "0.1.0", probes=True),
+    "ts-sdk": _plain("ts2", "1", probes=True), "ts-sdk-1": _plain("ts1", "1"), "ts-sdk-2": _plain("ts2", "1", probes=True),
+}
+CHECK_START = ('{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":%s}' % _info("mcp-lazy-check", VERSION)).encode("ascii")
+MODERN_VERSION = b"2026-07-28"
+
+
+def read_plan(client, environment):
+    """The Plan of a check: a known client's, or what the two variables say (B2). UsageError names the variable."""
+    if client is not None:
+        probes, version, starts = KNOWN_CLIENTS[client]
+        handshakes = [('{"protocolVersion":"%s","capabilities":%s,"clientInfo":%s}' % (version, capabilities, info)).encode("ascii")
+                      for info, capabilities in starts]
+        return Plan([probe_params(members(handshakes[-1]))] if probes else [], handshakes, client)
+    handshake = one_line(environment.get(b"MCP_LAZY_CHECK_INITIALIZE") or CHECK_START)
+    parts = read_start(handshake, "MCP_LAZY_CHECK_INITIALIZE")
+    before = environment.get(b"MCP_LAZY_CHECK_BEFORE")
+    probes = [probe_params(parts)] if before is None else read_probes(one_line(before), "MCP_LAZY_CHECK_BEFORE")
+    return Plan(probes, [handshake], None)
+
+
+def one_line(raw):
+    """JSON as it may stand in a line: a raw line feed is between its tokens, never inside a string."""
+    return raw.strip(WHITESPACE).replace(b"\n", b" ").replace(b"\r", b" ") or b" "
+
+
+def probe_params(parts):
+    """The raw params of a probe for the raw members of a handshake's params (B4)."""
+    return b'{"_meta":{"%s":"%s","%s":%s,"%s":%s}}' % (
+        VERSION_KEY.encode("ascii"), MODERN_VERSION, CLIENT_KEY.encode("ascii"), parts["clientInfo"],
+        CAPABILITIES_KEY.encode("ascii"), parts["capabilities"])
+
+
+def read_start(raw, where):
+    """The raw members of the params of `initialize`. UsageError."""
+    try:
+        parts, told = members(raw), parse_json(raw)
+    except ValueError as error:
+        raise UsageError("%s: %s" % (where, error)) from None
+    info = told.get("clientInfo")
+    texts = [told.get("protocolVersion")] + ([info.get("name"), info.get("version")] if isinstance(info, dict) else [None])
+    if not all(isinstance(text, str) and text for text in texts) or not isinstance(told.get("capabilities"), dict):
+        raise UsageError("%s must have protocolVersion, an object capabilities, and clientInfo with name and version" % where)
+    return parts
+
+
+def read_probes(raw, where):
+    """The raw params of each probe of a JSON array. UsageError."""
+    try:
+        items = parse_json(raw)
+    except ValueError as error:
+        raise UsageError("%s: %s" % (where, error)) from None
+    if not isinstance(items, list) or not all(
+            isinstance(item, dict) and item.get("method") == DISCOVER and isinstance(item.get("params"), dict) for item in items):
+        raise UsageError('%s must be an array of {"method":"%s","params":{...}}' % (where, DISCOVER))
+    return [members(item)["params"] for item in raw_objects(raw)]
+
+
+def raw_objects(raw):
+    """The raw texts of the elements of an array of objects: no part of one is a whole JSON text."""
+    found, piece = [], b""
+    for part in raw.strip(WHITESPACE)[1:-1].split(b","):
+        piece += part
+        try:
+            parse_json(piece)
+        except ValueError:
+            piece += b","
+        else:
+            found.append(piece)
+            piece = b""
+    return found
+
+
+def check_command(options, settings, plan, json_errors):
+    """Run one check, and tell what it found in one line of JSON."""
+    start_s, streams = monotonic_s(), StandardStreams()
+    try:
+        store, trouble = load_store(options)
+        if trouble:
+            raise CheckFailed("saving cache: %s" % trouble, "saving")
+        check = Check(options, settings, plan, store.recording)
+        check.run(store)
+    except CheckFailed as error:
+        if json_errors:
+            say(report_text({"ok": False, "error": str(error), "stage": error.stage}))
+        raise LazyError("check failed: %s" % error) from None
+    except Exception as error:  # the server is dead by now
+        raise Bug("internal error, please report it: %s" % error_place(error)) from error
+    finally:
+        streams.restore()
+    prune_daily(options.cache_dir)
+    report = check_report(check.findings.eras, plan, options, monotonic_s() - start_s)
+    return say(report_text(dict(report, cachePath=absolute_path(store.path))))
+
+
+def check_report(eras, plan, options, took_s):
+    """What a check tells (B13), but for the file's path."""
+    main = eras.get("legacy") or eras["modern"]
+    info = object_of(parse_json(main.server_info))
+    report = {
+        "beforeRequests": len(plan.probes), "durationMs": int(took_s * 1000), "lists": main.lists, "ok": True,
+        "eras": [era for era in ("modern", "legacy") if era in eras], "protocolVersion": main.version,
+        "scope": [word for word, _ in options.scope], "version": VERSION,
+        "serverInfo": {name: info[name] for name in ("name", "version") if name in info}}
+    return report if plan.client is None else dict(report, **{"as": plan.client})
+
+
+def report_text(value):
+    """One line of JSON: sorted, ASCII, `<>&` escaped (B13)."""
+    text = canonical(value)
+    for c in "<>&":
+        text = text.replace(c, "\\u%04x" % ord(c))
+    return text + "\n"
+
+
+# -- cache -------------------------------------------------------------------------
+
+UNUSED_S, LEFTOVER_S, PRUNE_EVERY_S = 90 * 86400.0, 86400.0, 86400.0
+CACHE_USAGE = """usage: mcp-lazy cache list | show | check | clear | prune [options] [FILTER...]
+
+  list    one line for each recording
+  show    what is in them
+  check   can each be read and used? exit status 1 if not
+  clear   remove them; says what it removed, asks nothing
+  prune   remove what nobody used for 90 days
+
+  FILTER          only those whose command or key contains this text
+  --era E         only those of the era legacy or modern
+  --older-than D  only those recorded longer ago than D (like 36h or 30d)
+  --cache-dir D   the folder, if not the one of MCP_LAZY_CACHE_DIR or the user's
+  --json          one JSON document instead of text
+"""
+LIST_WORD = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources",
+             "resources/templates/list": "templates"}
+
+CacheWords = record("CacheWords", "folder as_json era older_s filters", "what follows `mcp-lazy cache ACTION`")
+
+
+class Stored:
+    """One file that has the name of a recording. problem: why it cannot be used, None if it can; fault: is that a damage?"""
+    __slots__ = ("key", "path", "size", "used_s", "recording", "program", "problem", "fault")
+
+    def __init__(self, folder, key, facts):
+        self.key, self.path, self.recording, self.program = key, "%s/%s.json" % (folder, key), None, []
+        self.size, self.used_s, self.problem, self.fault = facts[0], facts[1], None, False
+        raw = read_private_file(self.path, MAX_RECORDING_BYTES) if facts[3] else None
+        if raw is None:
+            self._is_bad("it is no regular file of yours of at most %s" % size_text(MAX_RECORDING_BYTES))
+        else:
+            self._read(raw)
+
+    def _is_bad(self, problem, fault=True):
+        self.problem, self.fault, self.recording = problem, fault, None
+
+    def _read(self, raw):
+        try:
+            document = parse_json(b"".join([b"0" if n % 2 else line for n, line in enumerate(raw.split(b"\n")[:-1])]))
+            schema = document["schema"]
+            if schema != SCHEMA:
+                return self._is_bad("it belongs to %s version" % ("a newer" if schema > SCHEMA else "an older"), False)
+            self.recording = Recording([], document["owner"])
+            self.program = [str(word) for word in document["program"]]
+            pages = self.recording.read(raw) and [
+                page for answer in self.answers() for page in answer.pages if not isinstance(parse_json(page), dict)]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pages = False
+        if pages is False:
+            self._is_bad("it is damaged, or no recording")
+        elif pages:
+            self._is_bad("it is damaged: a result is no object")
+
+    def answers(self):
+        return [answer for entry in self.entries() for answer in entry.answers.values()] + list(
+            self.recording.before.values() if self.recording else ())
+
+    def entries(self):
+        return [entry for entry in self.recording.entries.values() if entry.answers] if self.recording else []
+
+    def recorded_s(self):
+        """When its newest entry was recorded; the file's own time where that cannot be read."""
+        return max([entry.recorded_at_ms() / 1000 for entry in self.entries()] or [self.used_s])
+
+    def command(self):
+        return " ".join(self.program) or "?"
+
+    def facts(self):
+        """For JSON, and for the table."""
+        lists = {}
+        for entry in self.entries():
+            for method in entry.lists():
+                lists[method] = max(lists.get(method, 0), item_count(method, entry.answers[method]) or 0)
+        return {"key": self.key, "path": self.path, "command": self.program, "bytes": self.size, "lists": lists,
+                "eras": sorted({entry.era for entry in self.entries()}),
+                "versions": sorted({entry.version for entry in self.entries()}),
+                "recordedAt": int(self.recorded_s() * 1000), "usedAt": int(self.used_s * 1000), "problem": self.problem}
+
+
+def stored_in(folder):
+    """The Stored files of a folder."""
+    found = []
+    for name in folder_names(folder):
+        facts = file_facts(folder + "/" + name)
+        if facts is not None and len(name) == 37 and name[32:] == ".json" and not set(name[:32]) - set("0123456789abcdef"):
+            found.append(Stored(folder, name[:32], facts))
+    return found
+
+
+def cache_command(words):
+    """`cache ACTION`: look at the recordings of a folder, or remove them."""
+    actions = {"list": cache_list, "show": cache_show, "check": cache_check, "clear": cache_clear, "prune": cache_prune}
+    if set(words) & {"-h", "-help", "--help"}:
+        return say(CACHE_USAGE)
+    if not words or words[0] not in actions:
+        raise UsageError("cache needs one of its words\n" + CACHE_USAGE.rstrip())
+    asked, now_s = read_cache_words(words[1:], current_environment()), wall_s()
+    items = [item for item in stored_in(asked.folder) if is_asked_for(item, asked, now_s)]
+    if words[0] == "show" and asked.filters and not items:
+        raise LazyError("no recording in %s matches %s" % (asked.folder, " ".join(asked.filters)))
+    if words[0] == "prune":
+        remove_leftovers(asked.folder, now_s)
+    found, lines, status = actions[words[0]](items, now_s)
+    if asked.as_json:
+        return say(canonical(found) + "\n") or status
+    text = "\n".join(printable(line).replace("\n", " ") for line in lines)
+    return say((text or "nothing in %s" % asked.folder) + "\n") or status
+
+
+def read_cache_words(words, environment):
+    """CacheWords of the words behind the action. UsageError."""
+    given, filters, at = {}, [], 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word[:1] != "-" or len(word) < 2:
+            filters.append(word)
+            continue
+        name, equals, text = word.lstrip("-").partition("=")
+        if name not in ("json", "era", "older-than", "cache-dir"):
+            raise UsageError("cache: no such option: %s\n%s" % (word.partition("=")[0], CACHE_USAGE.rstrip()))
+        if name != "json" and not equals:
+            if at == len(words):
+                raise UsageError("cache: --%s needs a value" % name)
+            text, at = words[at], at + 1
+        given[name] = text
+    if given.get("era", "legacy") not in OPENING:
+        raise UsageError("cache: --era is legacy or modern, not %r" % given["era"])
+    folder = given.get("cache-dir") or filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"") or user_cache_dir(environment)
+    return CacheWords(folder, "json" in given, given.get("era"), older_than_s(given.get("older-than", "0")), filters)
+
+
+def older_than_s(text):
+    """Seconds of --older-than: a duration, or whole days."""
+    try:
+        if text[-1:] == "d" and text[:-1].isdigit():
+            return float(text[:-1]) * 86400
+        found = seconds(parse_duration(text))
+    except ValueError:
+        found = -1
+    if found < 0:
+        raise UsageError("cache: --older-than is a time like 36h or 30d, not %r" % text)
+    return found
+
+
+def is_asked_for(item, asked, now_s):
+    return ((not asked.filters or any(text in item.key or text in " ".join(item.program) for text in asked.filters))
+            and (asked.era is None or any(entry.era == asked.era for entry in item.entries()))
+            and (not asked.older_s or now_s - item.recorded_s() > asked.older_s))
+
+
+def cache_list(items, now_s):
+    """(for JSON, lines, exit status): one row for each."""
+    rows, all_facts = [("KEY", "ERAS", "VERSIONS", "LISTS", "AGE", "SIZE", "USED", "COMMAND")], []
+    for item in items:
+        facts = item.facts()
+        lists = ["%s %d" % (LIST_WORD[method], facts["lists"][method]) for method in LISTS if method in facts["lists"]]
+        rows.append((item.key[:8], ",".join(facts["eras"]) or "-", ",".join(facts["versions"]) or "-", ", ".join(lists) or "-",
+                     age_text(now_s - item.recorded_s()), size_text(item.size), age_text(now_s - item.used_s),
+                     item.command() if item.problem is None else "(%s)" % item.problem))
+        all_facts.append(facts)
+    return all_facts, table_lines(rows) if items else [], EXIT_OK
+
+
+def table_lines(rows):
+    """Rows of words as lines; the last column is as wide as it is."""
+    widths = [max(map(len, column)) for column in list(zip(*rows))[:-1]]
+    return ["  ".join([word.ljust(width) for word, width in zip(row, widths)] + [row[-1]]) for row in rows]
+
+
+def cache_show(items, now_s):
+    """(for JSON, lines, exit status): all that is in them."""
+    found, lines = [], []
+    for item in items:
+        facts, details = item.facts(), list(map(entry_details, item.entries()))
+        found.append(dict(facts, entries=details))
+        lines += ["%s  %s" % (item.key, item.problem or item.command()),
+                  "  %s, %s, used %s ago" % (item.path, size_text(item.size), age_text(now_s - item.used_s))]
+        for detail in details:
+            info = detail["serverInfo"]
+            lines.append("  %s %s, server %s %s, recorded %s ago, capabilities %s" % (
+                detail["era"], detail["version"], info.get("name", "?"), info.get("version", "?"),
+                age_text(now_s - detail["recordedAt"] / 1000), detail["capabilities"][:8]))
+            lines += ["    %-24s %s" % (method, "%d: %s" % (len(names), ", ".join(names)) if isinstance(names, list) else
+                                        "error %s" % names) for method, names in detail["lists"].items()]
+    return found, lines, EXIT_OK
+
+
+def entry_details(entry):
+    """One entry for `cache show`: names instead of results; the code of an error in the place of a list."""
+    lists = {}
+    for method in entry.lists():
+        answer, names = entry.answers[method], []
+        if answer.is_error:
+            lists[method] = error_code({"error": answer.pages[0]})
+            continue
+        for page in answer.pages:
+            found = parse_json(page).get(LIST_MEMBER[method])
+            names += [str(object_of(one).get("name")) for one in found] if isinstance(found, list) else []
+        lists[method] = names
+    return {"era": entry.era, "version": entry.version, "capabilities": entry.capabilities, "scope": entry.scope, "lists": lists,
+            "recordedAt": entry.recorded_at_ms(), "startRequests": entry.start_requests, "refusesListen": entry.refuses_listen,
+            "serverInfo": object_of(parse_json(server_info(entry)))}
+
+
+def cache_check(items, now_s):
+    """(for JSON, lines, exit status): which of them are of no use."""
+    found, lines, status = [], [], EXIT_OK
+    for item in items:
+        problem = item.problem or program_trouble(item)
+        if problem and (item.fault or item.problem is None):
+            status = EXIT_FAILED
+        found.append(dict(item.facts(), problem=problem))
+        lines.append("%s  %s  %s" % (item.key, item.command(), "not usable: %s" % problem if problem else "ok"))
+    return found, lines, status
+
+
+def program_trouble(item):
+    """Why a recording's program is another one now, None if it is not: its files are part of the key."""
+    newest_s = max([answer.at_ms for answer in item.answers()] or [0]) / 1000
+    for index, word in enumerate(item.program):
+        path = find_program(word) if index == 0 else word
+        if index and word[:1] != "/":
+            continue  # relative to a folder that is not known here
+        facts = file_facts(path, follow=True) if path else None
+        if facts is None:
+            return "the program %s is gone" % word
+        if max(facts[1:3]) > newest_s:  # the ctime tells of a file that was put in place with an old mtime
+            return "the program %s has changed" % word
+    return None
+
+
+def cache_clear(items, now_s):
+    """(for JSON, lines, exit status): remove them all."""
+    lines, status = [], EXIT_OK
+    for item in items:
+        trouble = remove_recording(item)
+        status = EXIT_FAILED if trouble else status
+        lines.append("%s %s  %s" % ("not removed (%s):" % trouble if trouble else "removed", item.key, item.command()))
+    return [item.facts() for item in items], lines, status
+
+
+def remove_recording(item):
+    """None, or why it is still there. Its lock file goes with it."""
+    lock, lock_path = None, item.path[:-len("json")] + "lock"
+    try:
+        lock = lock_file(lock_path)
+    except OSError:  # then it is not to be had for writers either
+        pass
+    trouble = remove_file(item.path)
+    remove_file(lock_path)
+    if lock is not None:
+        close_quietly(lock)
+    return trouble
+
+
+def cache_prune(items, now_s):
+    """(for JSON, lines, exit status): remove what nobody used for long."""
+    return cache_clear([item for item in items if now_s - item.used_s > UNUSED_S], now_s)
+
+
+def remove_leftovers(folder, now_s):
+    """What writers left that were killed."""
+    for name in folder_names(folder):
+        facts = file_facts(folder + "/" + name) if name[:5] == ".tmp-" else None
+        if facts is not None and now_s - facts[1] > LEFTOVER_S:
+            remove_file(folder + "/" + name)
+
+
+def prune_daily(folder):
+    """Prune behind a check, at most once a day; a file without content keeps the time (A5.10)."""
+    stamp, now_s = folder + "/.pruned", wall_s()
+    facts = file_facts(stamp)
+    if facts is not None and 0 <= now_s - facts[1] < PRUNE_EVERY_S:
+        return
+    try:
+        replace_file(stamp, b"")
+    except OSError:
+        return
+    remove_leftovers(folder, now_s)
+    cache_prune(stored_in(folder), now_s)
+
+
+def age_text(age_s):
+    """A time span in one unit: 12 s, 5 min, 30 h, 3 d."""
+    for unit, size_s, limit_s in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172800)):
+        if age_s < limit_s:
+            return "%d %s" % (max(0, age_s) // size_s, unit)
+    return "%d d" % (age_s // 86400)
+
+
+def size_text(size):
+    """A number of bytes: 812 B, 3.4 KiB, 64.0 MiB."""
+    if size < 1024:
+        return "%d B" % size
+    return "%.1f KiB" % (size / 1024) if size < 1024 * 1024 else "%.1f MiB" % (size / 1024 / 1024)
 
 
 # -- demo --------------------------------------------------------------------------
