@@ -1,4 +1,4 @@
-#!/usr/bin/env -S python3 -I -S -c "import sys,_signal;_signal.signal(2,0);exec(open(sys.argv[1]).read(2330))"
+#!/usr/bin/env -S python3 -I -S -c "import sys,_signal;_signal.signal(2,0);exec(open(sys.argv[1]).read(2911))"
 # The lines down to the ruler run twice: as the text that line 1 hands to exec (no __file__), and in the module (idle).
 import sys
 if "__file__" not in globals():
@@ -30,21 +30,32 @@ if "__file__" not in globals():
         return root.decode(sys.getfilesystemencoding(), "surrogateescape") if safe else "/dev/null"
 
     path = sys.argv[1] if sys.argv[1][:1] == "/" else posix.getcwd() + "/" + sys.argv[1]
-    sys.pycache_prefix = bytecode_folder(posix.environ)
-    loader = loaders.SourceFileLoader("mcp_lazy", path)
-    try:
-        code = loader.get_code("mcp_lazy")
-    except Exception:  # damaged bytecode costs time once, it is never an error
-        code = loader.source_to_code(loader.get_data(path), path)
+
+    def half(cold, folder):
+        """The code of this file above or below the cold line, each with a bytecode cache of its own."""
+        def compiled(data, path):
+            above, line, below = data.partition(b"\n# == cold line")
+            text = b"\n" * above.count(b"\n") + b"\n#" + below if cold else above
+            return compile(text, path, "exec", dont_inherit=True, optimize=2)
+
+        loader = loaders.SourceFileLoader("mcp_lazy", path)
+        loader.source_to_code, sys.pycache_prefix = compiled, folder
         try:
-            posix.unlink(loaders.cache_from_source(path))
-        except OSError:
-            pass
-    sys.pycache_prefix = None
+            return loader.get_code("mcp_lazy")
+        except Exception:  # damaged bytecode costs time once, it is never an error
+            try:
+                posix.unlink(loaders.cache_from_source(path))
+            except OSError:
+                pass
+            return compiled(loader.get_data(path), path)
+        finally:
+            sys.pycache_prefix = None
+
+    folder = bytecode_folder(posix.environ)
     sys.argv[:2] = [path]
     sys.modules["mcp_lazy"] = module = type(sys)("mcp_lazy")
-    module.__file__ = path
-    exec(code, module.__dict__)
+    module.__file__, module.load_cold = path, lambda: exec(half(True, folder + "/cold"), module.__dict__)
+    exec(half(False, folder), module.__dict__)
     sys.exit(module.main())
 # ------------------------------------------------------------------------------------------- line 1 reads to here ---
 __doc__ = """mcp-lazy: MCP servers that sleep until somebody needs them.
@@ -54,23 +65,23 @@ __doc__ = """mcp-lazy: MCP servers that sleep until somebody needs them.
     mcp-lazy help                              every option and variable
 
 Map - search for the tag with the name behind it. A layer refers only to lower ones.
-L0 to L8 run in every relay, what is below the cold line only on demand.
+L0 to L8b run in every relay, what is below the cold line is not even loaded there.
 
   L0 PRELUDE launcher, limits          L5 CHILD  start, stop, kill
   L1 VALUES  records, errors, words    L6 RECORD answers without waking
   L2 BYTES   lines, JSON, envelopes    L6b STANDIN what the relay says itself
   L3 KERNEL  every system call         L7 RELAY  the engine: who gets what when
   L4 LOOP    selector, timers, tasks   L8 RUN    binds the engine to the world
-                                       ------ cold line ------
-                                       L9 SESSION the client side of MCP
-                                       L15 CLI    options, help, demo
+  ------ cold line ------              L8b ENTRY a relay's command line, main
+  L9 SESSION the client side of MCP
+  L15 CLI    commands, help, demo
 
 Start reading at L7 (what happens), then L5 (processes), then L3 (every system call)."""
 # ============================================================================
 # L0 PRELUDE - launcher, hot imports, version, limits            [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   -
-# Used by: L1 L2 L3 L6 L6b L7 L8 L9 L15
+# Used by: L1 L2 L3 L6 L6b L7 L8 L8b L9 L15
 # Owns:   VERSION, MAX_LINE_BYTES, MAX_QUEUE_BYTES, MAX_OUTPUT_BYTES, MAX_RESULT_BYTES, MAX_RECORDING_BYTES, TAIL_BYTES
 # Never:  imports what the first warm answer does not need
 # Tests:  tests/test_l00_prelude.py
@@ -79,7 +90,10 @@ Start reading at L7 (what happens), then L5 (processes), then L3 (every system c
 # script each time it is run (50 ms for 6,000 lines) but loads cached bytecode
 # in under 1 ms, and only the import system writes that cache. So line 1 runs
 # the first bytes of this file as a program that loads the same file through
-# the source loader, with the cache in a folder of the user's own.
+# the source loader, with the cache in a folder of the user's own. It loads what
+# stands above the cold line alone (and leaves docstrings out); what is below has a
+# cache of its own and is loaded when `cold` is asked for it: 1,000 lines would cost each
+# relay 0.9 ms and 0.15 MiB. Imported, or run by its path, the file is one whole.
 # `-I -S` leave out the user's site packages and the `site` module (30 ms where
 # packages install .pth files). What is imported here was chosen by measuring
 # (one machine, bare interpreter 14.5 ms): `posix` instead of `os` saves 3 ms,
@@ -128,7 +142,7 @@ TAIL_BYTES = 8 * 1024
 # L1 VALUES - records, errors, durations, words, secrets          [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L3 L4 L5 L6 L6b L7 L8 L9 L15
+# Used by: L3 L4 L5 L6 L6b L7 L8 L8b L9 L15
 # Owns:   Record, LazyError, UsageError, SpawnError, PeerError, Bug, error_place, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
 #         parse_duration, format_duration, parse_bool, seconds, printable, redact, secret_values, format_log_line
 # Never:  reads a clock, the environment or a file
@@ -338,7 +352,7 @@ def format_log_line(style, pid, stamp, text):
 # L2 BYTES - lines, JSON with spans, JSON-RPC envelopes, keys     [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L6 L6b L7 L8 L9 L15
+# Used by: L6 L6b L7 L8 L8b L9 L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
 #         envelopes_of, all_notifications, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
@@ -1103,7 +1117,7 @@ def errors_array(id_raws, error_raw):
 # L3 KERNEL - every system call                                    [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1
-# Used by: L4 L6 L8 L9 L15
+# Used by: L4 L6 L8 L8b L9 L15
 # Owns:   monotonic_s, wall_s, this_pid, filesystem_bytes, read_some, write_some, make_pipe, open_null, open_append,
 #         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, current_environment, own_environment,
 #         set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble, read_private_file,
@@ -2487,7 +2501,7 @@ class Child:
 # L6 RECORD - recordings: keys, entries, file form, merge   [mostly pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3
-# Used by: L6b L7 L8 L9 L15
+# Used by: L6b L7 L8 L8b L9 L15
 # Owns:   SCHEMA, LISTS, LIST_MEMBER, program_words, file_key, Answer, Entry, entry_key, probe_keys, Recording,
 #         write_recording, merged_recording, import_older, Store, recorded_command, load_store, PageSet, ModernRequest, is_handshake, is_plain_listing, is_modern, error_code, error_text, version_of
 # Never:  reads a clock; touches a file but in `Store` and `load_store`
@@ -3165,10 +3179,10 @@ def older_recording(options):
 # what is stale at all is this program's licence (design 4.6): it says 0 then, and each
 # real start checks it.
 #
-# server/discover has three keys. A success, or -32022, is found by the entry. A
-# refusal (-32601) is found by the exact text of the request or, so that it
-# outlives an update of the client, by the text without the client's version (B5,
-# B6). A server that calls a sound probe invalid and takes `initialize` next is as
+# server/discover has three keys. A success, or -32022, is found by the entry or by
+# the exact text of the request, whichever is newer. A refusal (-32601) is found by
+# that text or, so that it outlives an update of the client, by the text without the
+# client's version (B5, B6). A server that calls a sound probe invalid and takes `initialize` next is as
 # legacy as one that says -32601 (Python SDK 1.x says -32602), and recorded as that.
 #
 # Pages. A list is recorded whole or not at all. Its cursors belong to a process
@@ -3427,9 +3441,10 @@ class Shelf(Lessons):
         before = self.recording.before
         exact, tolerant, entry = self._probe(asked)
         known = before.get(exact)
-        if known is None and entry is not None and "server/discover" in entry.answers:
+        answer = entry.answers.get("server/discover") if entry is not None else None
+        if answer is not None and (known is None or answer.at_ms > known.at_ms):  # a start compared it since
             self.note_served(entry, "server/discover", asked.meta_raw)
-            return self._given(entry, entry.answers["server/discover"], 0)
+            return self._given(entry, answer, 0)
         if known is None:
             known = before.get(tolerant)
             if known is None or not known.is_error or error_code({"error": known.pages[0]}) != METHOD_NOT_FOUND:
@@ -3449,7 +3464,7 @@ class Shelf(Lessons):
                 self.forget(entry, "server/discover")
             return
         good = code == UNSUPPORTED_VERSION or not is_error
-        self._note_probe(exact, Answer(is_error, [raw], self.now_ms) if good and entry is None else None)
+        self._note_probe(exact, Answer(is_error, [raw], self.now_ms) if good else None)
         self._note_probe(tolerant, None)
         if good and entry is not None:
             self.learn(entry, "server/discover", is_error, [raw])
@@ -3969,7 +3984,7 @@ class Streams:
 # L7 RELAY - the engine: one client, one server                   [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L5 L6 L6b
-# Used by: L8 L15
+# Used by: L8 L8b
 # Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, Write,
 #         Served, Noise, Release, Save, HoldClient, Exit, StartRequests, Queue, Troubles, Rest, Life,
 #         ClientDesk, ServerDesk, Relay, RELAY_TABLE
@@ -4682,7 +4697,7 @@ class Rest:
         if relay.now_s < due_s:
             relay.out.append(SetTimer("idle", due_s))
         elif (relay.state == LIVE and not relay.flights and not relay.flights.server and not relay.life.startup_armed
-                and (relay.life.modern if relay.told.init_params is None else relay.shelf.initialize() is not None)):
+                and (relay.shelf.initialize() is not None or relay.life.modern_spoken and not relay.told.initialized)):
             relay.log("idle for %s: stopping the server" % format_duration(int(idle_s * 1e9)), 1)
             relay.life.stop()
         else:
@@ -5142,7 +5157,7 @@ class Relay:
 # L8 RUN - binds the engine to loop, processes and files           [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L7
-# Used by: L9 L15
+# Used by: L8b L9
 # Owns:   RunOptions, ClientLink, ServerLink, Driver, run_relay
 # Never:  decides what the protocol wants; that is the engine's
 # Tests:  tests/test_l08_run.py, and every real-process test
@@ -5584,6 +5599,363 @@ def run_relay(options, settings):
     except Exception as error:  # the server is dead by now
         raise Bug("internal error, please report it: %s" % error_place(error)) from error
 
+# ============================================================================
+# L8b ENTRY - the command line of a relay                          [I/O, hot]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2 L3 L6 L7 L8
+# Used by: L15
+# Owns:   Option, OPTIONS, parse_flags, parse_environment, make_run, relay_command, cold, main
+# Never:  imports argparse (8 ms); writes to stdout while a relay runs
+# Tests:  tests/test_cli.py, tests/test_title.py, tests/test_name.py
+# ----------------------------------------------------------------------------
+# Theory: the flag grammar is Go's `flag` package (A1.3), because registrations in
+# the field were written for it: -x and --x are one, a boolean never takes the next
+# word, any other option always does, `--` is dropped once, the last one wins. A
+# flag on the command line wins over its variable, which is then not even parsed;
+# a variable that is set but empty counts as set (A1.6).
+# The order of the checks is part of the contract (A1.5): flags, --version,
+# variables, ranges, wake command, and only then the missing COMMAND.
+#
+# The personality comes from the name that we were started under (part 0), then
+# from a first word that is reserved, then it is the relay. It sets defaults only.
+#
+# What every relay needs of the command line stands here, above the cold line: line 1
+# does not even load what is below it. `cold` is the only door there.
+# ----------------------------------------------------------------------------
+COMMANDS = ("config", "hub", "cache", "demo", "doctor", "paths", "help")
+DURATION, BOOLEAN, TEXT, BYTES, DECIMAL = "duration", "boolean", "text", "bytes", "decimal"
+
+
+class Option(Record):
+    """One option: name, kind, default as text, may it be zero?, help; `choices` of a text."""
+    __slots__ = ("name", "kind", "default", "zero", "help", "choices")
+
+    def variable(self):
+        return "MCP_LAZY_" + self.name.upper().replace("-", "_")
+
+
+OPTIONS = (
+    Option("start-timeout", DURATION, "60s", False, "limit for the start of the server, with its handshake", ()),
+    Option("idle-stop", DURATION, "0", True, "stop the server after so much silence; 0 = never", ()),
+    Option("cache-dir", TEXT, "", True, "folder of the recordings (default: the user's cache folder)", ()),
+    Option("log-file", TEXT, "", True, "append the relay's own log to this file", ()),
+    Option("verbose", BOOLEAN, "false", True, "the relay's own log on stderr, in detail", ()),
+    Option("wake-command", TEXT, "", True, "JSON array; exit status 0 of this command starts the server", ()),
+    Option("wake-interval", DURATION, "5s", False, "time between two runs of the wake command", ()),
+    Option("wake-timeout", DURATION, "1s", False, "limit for one run of the wake command", ()),
+    Option("check", BOOLEAN, "false", True, "ask the server for all that clients ask at their start, record it, report", ()),
+    Option("as", TEXT, "", True, "with --check: ask as a known client does (claude-code, codex ...)", ()),
+    Option("json-errors", BOOLEAN, "false", True, "with --check: a failure as JSON on stdout too", ()),
+    Option("version", BOOLEAN, "false", True, "print the version", ()),
+    Option("name", TEXT, "", True, "keep state and log under this name, stop after 10 idle minutes, fill all lists", ()),
+    Option("idle-timeout-min", DECIMAL, "", True, "idle stop in minutes (default 10 with --name)", ()),
+    Option("stderr-log", TEXT, "", True, "append the server's stderr to this file", ()),
+    Option("stderr", TEXT, "pipe", True, "pipe: copied, its end shown in errors; inherit: handed over",
+           ("pipe", "inherit")),
+    Option("call-timeout", DURATION, "0", True, "limit for one request; 0 = none", ()),
+    Option("drain", DURATION, "0", True, "at end of input wait so long for open requests", ()),
+    Option("stop-grace", DURATION, "500ms", False, "time between SIGTERM and SIGKILL", ()),
+    Option("restart-backoff", DURATION, "500ms", True, "first delay after three starts that failed; 0 = none", ()),
+    Option("refresh-fatal", BOOLEAN, "true", True, "a listing that hangs after a start ends the start", ()),
+    Option("cache-scope", TEXT, "", True, "recordings apart by: client, client-version, cwd, env:NAME (commas)", ()),
+    Option("cache-max-age", DURATION, "0", True, "compare an older recording with the server, behind the answers; 0 = never", ()),
+    Option("fill", BOOLEAN, "false", True, "record every advertised list, asked for or not (true with --name)", ()),
+    Option("max-line", BYTES, str(MAX_LINE_BYTES), False, "longest line from either side, in bytes", ()),
+    Option("log-format", TEXT, "text", True, "text or json", ("text", "json")),
+    Option("no-argv0", BOOLEAN, "false", True, "leave the process title alone (also MCP_LAZY_ARGV0=off)", ()),
+)
+# What a variable would set for every session, too.
+WITHOUT_VARIABLE = ("check", "as", "json-errors", "version")
+
+
+def find_option(name):
+    for option in OPTIONS:
+        if option.name == name:
+            return option
+    return None
+
+
+def parse_flags(words):
+    """({option name: value} of what the command line says, the server's command). UsageError, A1.3."""
+    given, at = {}, 0
+    while at < len(words) and len(words[at]) > 1 and words[at][0] == "-":
+        word = words[at]
+        at += 1
+        if word == "--":
+            break
+        name, equals, text = word[2 if word[:2] == "--" else 1:].partition("=")
+        if not name or name[0] == "-":
+            raise UsageError("bad flag syntax: %s" % word.partition("=")[0], show_usage=True)
+        if name in ("h", "help"):
+            raise UsageError("", show_usage=True)
+        option = find_option(name)
+        if option is None:
+            raise UsageError("flag provided but not defined: -%s%s" % (name, _nearest(name)), show_usage=True)
+        if not equals and option.kind != BOOLEAN:
+            if at == len(words):
+                raise UsageError("flag needs an argument: -%s" % name, show_usage=True)
+            text, at = words[at], at + 1
+        elif not equals:
+            text = "true"
+        try:
+            given[name] = parse_value(option, text)
+        except ValueError as error:
+            raise UsageError("invalid value for flag -%s: %s" % (name, error), show_usage=True) from None
+    return given, words[at:]
+
+
+def parse_value(option, text):
+    """The value of an option's text; ValueError with a reason."""
+    if option.kind == DURATION:
+        try:
+            return parse_duration(text)
+        except ValueError:
+            raise ValueError("%r is not a duration (like 1m30s), or too long" % text) from None
+    if option.kind == BOOLEAN:
+        return parse_bool(text)
+    if option.kind == BYTES:
+        if not text.isascii() or not text.isdigit():
+            raise ValueError("%r is not a number of bytes" % text)
+        return int(text[:18])
+    if option.kind == DECIMAL:
+        digits = text.replace(".", "", 1)
+        value = float(text) if digits and set(digits) <= DIGITS else -1.0
+        if not 0 <= value < 1e9:
+            raise ValueError("%r is not a number of minutes" % text)
+        return value
+    if option.choices and text not in option.choices:
+        raise ValueError("%r is not one of %s" % (text, ", ".join(option.choices)))
+    return text
+
+
+def _nearest(name):
+    """" (did you mean -x?)" for an option at most two edits away, else ""."""
+    best = min(OPTIONS, key=lambda option: _edits(name, option.name))
+    return " (did you mean -%s?)" % best.name if _edits(name, best.name) <= 2 else ""
+
+
+def _edits(one, other):
+    """Edit distance of two words."""
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        previous, row[0] = row[0], i
+        for j, b in enumerate(other, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (a != b))
+    return row[-1]
+
+
+def parse_environment(given, environment):
+    """`given` completed from variables, in the order of the table (A1.6). UsageError names the variable."""
+    values = dict(given)
+    for option in OPTIONS:
+        if option.name in given or option.name in WITHOUT_VARIABLE:
+            continue
+        raw = environment.get(option.variable().encode("ascii"))
+        if raw is None or raw == b"" and option.kind == TEXT and not option.choices:
+            continue
+        try:
+            values[option.name] = parse_value(option, filesystem_text(raw))
+        except ValueError as error:
+            raise UsageError("%s: %s" % (option.variable(), error)) from None
+    return values
+
+
+def origin(name, given):
+    """Where a value came from, for a message about it: the option, or its variable."""
+    return name if name in given else find_option(name).variable()
+
+
+def check_ranges(values, given):
+    """One line for every value out of its range together (A1.8)."""
+    wrong = []
+    for option in OPTIONS:
+        value = values.get(option.name)
+        if option.kind in (DURATION, BYTES) and value is not None and (value < 0 or value == 0 and not option.zero):
+            wrong.append("%s must %s" % (origin(option.name, given), "not be negative" if option.zero else "be more than 0"))
+    if wrong:
+        raise UsageError(", ".join(wrong))
+
+
+def parse_wake(text, where):
+    """The argv of a wake command (A1.7), None without one."""
+    if not text:
+        return None
+    try:
+        words = parse_json(text)
+    except ValueError:
+        words = None
+    if not isinstance(words, list) or not words or not all(type(word) is str for word in words) or not words[0]:
+        raise UsageError("%s must be a JSON array of strings, the first one not empty" % where)
+    return words
+
+
+def parse_scope(text, environment, where):
+    """[(word, value)] of --cache-scope (A5.9); environment values as digests only."""
+    scope = []
+    for word in text.split(",") if text else ():
+        if word == "cwd":
+            scope.append((word, working_directory()))
+        elif word[:4] == "env:" and len(word) > 4:
+            value = environment.get(filesystem_bytes(word[4:]))
+            scope.append((word, "unset" if value is None else sha256_hex(value)))
+        elif word in ("client", "client-version"):
+            scope.append((word, ""))
+        elif word != "capabilities":  # these always count
+            raise UsageError("%s: %r is not one of client, client-version, cwd, env:NAME" % (where, word))
+    return sorted(scope)
+
+
+def check_name(name, required):
+    """The name as it may stand in a path (F1), None without one."""
+    if not name and not required:
+        return None
+    if name is None:
+        raise UsageError("--name NAME is required when started as dsh-lazy-mcp")
+    if not name or name in (".", "..") or len(name) > 128 or any(c in name for c in "/\0\n"):
+        raise UsageError("name must be 1 to 128 characters, no /, and not . or ..: %r" % name)
+    return name
+
+
+def idle_stop_ns(given, values, named):
+    """The idle stop that holds: --idle-stop, or minutes, or the default of the personality (F8, I2)."""
+    if "idle-stop" in given and "idle-timeout-min" in given:
+        raise UsageError("idle-stop and idle-timeout-min say the same thing: give one")
+    if "idle-stop" in values and "idle-timeout-min" not in given:
+        return values["idle-stop"]
+    minutes = values.get("idle-timeout-min", 10.0 if named else 0.0)
+    return int(minutes * 60e9)
+
+
+def make_run(words, environment, named):
+    """(RunOptions, Settings, values) of a relay's command line. UsageError; `named` asks for --name (F1)."""
+    given, argv = parse_flags(words)
+    if given.get("version"):
+        return None, None, given
+    values = parse_environment(given, environment)
+    check_ranges(values, given)
+    wake_argv = parse_wake(values.get("wake-command", ""), origin("wake-command", given))
+    scope = parse_scope(values.get("cache-scope", ""), environment, origin("cache-scope", given))
+    name = check_name(values.get("name"), named or "name" in given)
+    idle_ns = idle_stop_ns(given, values, name is not None)
+    if {"check", "as", "json-errors"} & set(given):
+        cold("check_client")(given)
+    if not argv:
+        raise UsageError("no COMMAND to run", show_usage=True)
+    for option in OPTIONS:
+        if option.name not in values and option.default:
+            values[option.name] = parse_value(option, option.default)
+    state_dir, log_path = dsh_paths(name, environment)
+    stderr_log = values.get("stderr-log") or (log_path if "stderr" not in given else None)
+    command = recorded_command(argv)
+    options = RunOptions(
+        argv, command, values.get("cache-dir") or state_dir or user_cache_dir(environment), name, scope, values["max-line"],
+        values.get("log-file") or log_path, values["verbose"], values["log-format"], stderr_log,
+        values["stderr"] == "inherit", wake_argv, values["cache-max-age"] // 10 ** 6)
+    settings = Settings(
+        values["start-timeout"], seconds(idle_ns), seconds(values["stop-grace"]), seconds(values["drain"]),
+        values["call-timeout"], seconds(values["restart-backoff"]), values["refresh-fatal"],
+        values["fill"] or name is not None and "fill" not in given, name or server_name(command),
+        wake_argv is not None, seconds(values["wake-interval"]), seconds(values["wake-timeout"]),
+        values["verbose"] or name is not None)
+    return options, settings, values
+
+
+def dsh_paths(name, environment):
+    """(state folder, log file) of a name (F2), (None, None) without one."""
+    if name is None:
+        return None, None
+    home = home_dir(environment)
+    base = home + "/.local/share/dsh/state" if home else user_cache_dir({b"TMPDIR": environment.get(b"TMPDIR")}) + "/dsh"
+    state = filesystem_text(environment.get(b"DSH_LAZY_MCP_STATE_DIR") or b"") or base + "/lazy-mcp"
+    logs = filesystem_text(environment.get(b"DSH_LAZY_MCP_LOG_DIR") or b"") or base + "/mcp-logs"
+    return state, "%s/%s.log" % (logs, name)
+
+
+def server_name(command):
+    """What the server is called in errors: its program's basename, the script's behind an interpreter (A10.5)."""
+    _, _, shown = command
+    return shown[:2][-1].rpartition("/")[2]
+
+
+def show_title(words, script):
+    """Make the first word of the command line that ps shows start with mcp-lazy (E4)."""
+    shown = shown_command()
+    if _names_us(shown):
+        return
+    name = script if _names_us(filesystem_bytes(script)) and script[:1] == "/" else "mcp-lazy"
+    raw_words = [filesystem_bytes(word) for word in [name] + words]
+    if not set_title(raw_words):
+        run_again_with_title(name, script, words)
+
+
+def _names_us(raw):
+    return raw.rpartition(b"/")[2].lower().startswith(b"mcp-lazy") and not set(raw) & set(WHITESPACE)
+
+
+def relay_command(words, script, named):
+    environment = current_environment()
+    options, settings, values = make_run(words, environment, named)
+    if options is None:
+        return say("mcp-lazy %s\n" % VERSION)
+    plan = cold("read_plan")(values.get("as"), environment) if values["check"] else None
+    if options.name is not None:
+        private_dir_trouble(options.log_file.rpartition("/")[0] or ".", create=True)
+    if not values["no-argv0"] and environment.get(b"MCP_LAZY_ARGV0") != b"off":
+        show_title(words, script)
+    if plan is not None:
+        return cold("check_command")(options, settings, plan, values["json-errors"])
+    return run_relay(options, settings)
+
+
+def say(text):
+    """Write a command's result to stdout; the exit status, 1 if nobody can take it."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except (OSError, ValueError, AttributeError):
+        sys.stdout = None  # or the interpreter tries once more and complains
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def cold(name):
+    """A function that stands below the cold line; where line 1 left that half out it is loaded now."""
+    names = globals()
+    if name not in names:
+        names["load_cold"]()
+    return names[name]
+
+
+def run_command(argv):
+    """The exit status of one command line (argv[0] is the name we were started under)."""
+    words, script = argv[1:], absolute_path(argv[0])
+    base = script.rpartition("/")[2].lower()
+    if base.startswith("lazy-mcp"):
+        return cold("own_command_line")("hub", words)
+    if words[:1] and words[0] in COMMANDS and not base.startswith("dsh-lazy-mcp"):
+        return cold("own_command_line")(words[0], words[1:])
+    return relay_command(words, script, base.startswith("dsh-lazy-mcp"))
+
+
+def main():
+    """The exit status; errors as one line on stderr, never a traceback on stdout."""
+    if sys.version_info < (3, 9):
+        sys.stderr.write("mcp-lazy: needs Python 3.9 or later, this is %s\n" % sys.version.split()[0])
+        return EXIT_USAGE
+    if not is_posix_system():
+        sys.stderr.write("mcp-lazy: this system has no POSIX processes; it runs on Linux and macOS\n")
+        return EXIT_USAGE
+    try:
+        return run_command(sys.argv)
+    except UsageError as error:
+        text = "mcp-lazy: %s\n" % error if str(error) else ""
+        sys.stderr.write(text + (cold("usage")() if error.show_usage else ""))
+        return EXIT_USAGE
+    except LazyError as error:
+        sys.stderr.write("mcp-lazy: %s\n" % error)
+        return EXIT_FAILED
+
+# == cold line: what line 1 leaves out until it is needed =====================
 # ============================================================================
 # L9 SESSION - the client side of MCP, as coroutines; --check    [mixed, cold]
 # ----------------------------------------------------------------------------
@@ -6182,288 +6554,17 @@ def read_handshake(raw):
     return found
 
 # ============================================================================
-# L15 CLI - options, help, demo; the only sys.exit               [I/O, mixed]
+# L15 CLI - checks, recordings, help, demo; the only sys.exit    [I/O, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L6 L7 L8 L9
+# Uses:   L0 L1 L2 L3 L4 L6 L8b L9
 # Used by: -
-# Owns:   Option, OPTIONS, parse_flags, parse_environment, make_run, main
-# Never:  imports argparse (8 ms); writes to stdout while a relay runs
-# Tests:  tests/test_cli.py, tests/test_title.py, tests/test_name.py, tests/test_demo.py
+# Owns:   usage, own_command_line, KNOWN_CLIENTS, read_plan, check_command, cache_command, demo_command
+# Never:  imports argparse (8 ms)
+# Tests:  tests/test_cli.py, tests/test_check.py, tests/test_cache_command.py, tests/test_demo.py
 # ----------------------------------------------------------------------------
-# Theory: the flag grammar is Go's `flag` package (A1.3), because registrations in
-# the field were written for it: -x and --x are one, a boolean never takes the next
-# word, any other option always does, `--` is dropped once, the last one wins. A
-# flag on the command line wins over its variable, which is then not even parsed;
-# a variable that is set but empty counts as set (A1.6).
-# The order of the checks is part of the contract (A1.5): flags, --version,
-# variables, ranges, wake command, and only then the missing COMMAND.
-#
-# The personality comes from the name that we were started under (part 0), then
-# from a first word that is reserved, then it is the relay. It sets defaults only.
+# Theory: everything but relaying: what a person types. None of it is loaded by a relay.
+# Results go to stdout as a table or as one JSON document, reasons to stderr in a line.
 # ----------------------------------------------------------------------------
-COMMANDS = ("config", "hub", "cache", "demo", "doctor", "paths", "help")
-DURATION, BOOLEAN, TEXT, BYTES, DECIMAL = "duration", "boolean", "text", "bytes", "decimal"
-
-
-class Option(Record):
-    """One option: name, kind, default as text, may it be zero?, help; `choices` of a text."""
-    __slots__ = ("name", "kind", "default", "zero", "help", "choices")
-
-    def variable(self):
-        return "MCP_LAZY_" + self.name.upper().replace("-", "_")
-
-
-OPTIONS = (
-    Option("start-timeout", DURATION, "60s", False, "limit for the start of the server, with its handshake", ()),
-    Option("idle-stop", DURATION, "0", True, "stop the server after so much silence; 0 = never", ()),
-    Option("cache-dir", TEXT, "", True, "folder of the recordings (default: the user's cache folder)", ()),
-    Option("log-file", TEXT, "", True, "append the relay's own log to this file", ()),
-    Option("verbose", BOOLEAN, "false", True, "the relay's own log on stderr, in detail", ()),
-    Option("wake-command", TEXT, "", True, "JSON array; exit status 0 of this command starts the server", ()),
-    Option("wake-interval", DURATION, "5s", False, "time between two runs of the wake command", ()),
-    Option("wake-timeout", DURATION, "1s", False, "limit for one run of the wake command", ()),
-    Option("check", BOOLEAN, "false", True, "ask the server for all that clients ask at their start, record it, report", ()),
-    Option("as", TEXT, "", True, "with --check: ask as a known client does (claude-code, codex ...)", ()),
-    Option("json-errors", BOOLEAN, "false", True, "with --check: a failure as JSON on stdout too", ()),
-    Option("version", BOOLEAN, "false", True, "print the version", ()),
-    Option("name", TEXT, "", True, "keep state and log under this name, stop after 10 idle minutes, fill all lists", ()),
-    Option("idle-timeout-min", DECIMAL, "", True, "idle stop in minutes (default 10 with --name)", ()),
-    Option("stderr-log", TEXT, "", True, "append the server's stderr to this file", ()),
-    Option("stderr", TEXT, "pipe", True, "pipe: copied, its end shown in errors; inherit: handed over",
-           ("pipe", "inherit")),
-    Option("call-timeout", DURATION, "0", True, "limit for one request; 0 = none", ()),
-    Option("drain", DURATION, "0", True, "at end of input wait so long for open requests", ()),
-    Option("stop-grace", DURATION, "500ms", False, "time between SIGTERM and SIGKILL", ()),
-    Option("restart-backoff", DURATION, "500ms", True, "first delay after three starts that failed; 0 = none", ()),
-    Option("refresh-fatal", BOOLEAN, "true", True, "a listing that hangs after a start ends the start", ()),
-    Option("cache-scope", TEXT, "", True, "recordings apart by: client, client-version, cwd, env:NAME (commas)", ()),
-    Option("cache-max-age", DURATION, "0", True, "compare an older recording with the server, behind the answers; 0 = never", ()),
-    Option("fill", BOOLEAN, "false", True, "record every advertised list, asked for or not (true with --name)", ()),
-    Option("max-line", BYTES, str(MAX_LINE_BYTES), False, "longest line from either side, in bytes", ()),
-    Option("log-format", TEXT, "text", True, "text or json", ("text", "json")),
-    Option("no-argv0", BOOLEAN, "false", True, "leave the process title alone (also MCP_LAZY_ARGV0=off)", ()),
-)
-# What a variable would set for every session, too.
-WITHOUT_VARIABLE = ("check", "as", "json-errors", "version")
-
-
-def find_option(name):
-    for option in OPTIONS:
-        if option.name == name:
-            return option
-    return None
-
-
-def parse_flags(words):
-    """({option name: value} of what the command line says, the server's command). UsageError, A1.3."""
-    given, at = {}, 0
-    while at < len(words) and len(words[at]) > 1 and words[at][0] == "-":
-        word = words[at]
-        at += 1
-        if word == "--":
-            break
-        name, equals, text = word[2 if word[:2] == "--" else 1:].partition("=")
-        if not name or name[0] == "-":
-            raise UsageError("bad flag syntax: %s" % word.partition("=")[0], show_usage=True)
-        if name in ("h", "help"):
-            raise UsageError("", show_usage=True)
-        option = find_option(name)
-        if option is None:
-            raise UsageError("flag provided but not defined: -%s%s" % (name, _nearest(name)), show_usage=True)
-        if not equals and option.kind != BOOLEAN:
-            if at == len(words):
-                raise UsageError("flag needs an argument: -%s" % name, show_usage=True)
-            text, at = words[at], at + 1
-        elif not equals:
-            text = "true"
-        try:
-            given[name] = parse_value(option, text)
-        except ValueError as error:
-            raise UsageError("invalid value for flag -%s: %s" % (name, error), show_usage=True) from None
-    return given, words[at:]
-
-
-def parse_value(option, text):
-    """The value of an option's text; ValueError with a reason."""
-    if option.kind == DURATION:
-        try:
-            return parse_duration(text)
-        except ValueError:
-            raise ValueError("%r is not a duration (like 1m30s), or too long" % text) from None
-    if option.kind == BOOLEAN:
-        return parse_bool(text)
-    if option.kind == BYTES:
-        if not text.isascii() or not text.isdigit():
-            raise ValueError("%r is not a number of bytes" % text)
-        return int(text[:18])
-    if option.kind == DECIMAL:
-        digits = text.replace(".", "", 1)
-        value = float(text) if digits and set(digits) <= DIGITS else -1.0
-        if not 0 <= value < 1e9:
-            raise ValueError("%r is not a number of minutes" % text)
-        return value
-    if option.choices and text not in option.choices:
-        raise ValueError("%r is not one of %s" % (text, ", ".join(option.choices)))
-    return text
-
-
-def _nearest(name):
-    """" (did you mean -x?)" for an option at most two edits away, else ""."""
-    best = min(OPTIONS, key=lambda option: _edits(name, option.name))
-    return " (did you mean -%s?)" % best.name if _edits(name, best.name) <= 2 else ""
-
-
-def _edits(one, other):
-    """Edit distance of two words."""
-    row = list(range(len(other) + 1))
-    for i, a in enumerate(one, 1):
-        previous, row[0] = row[0], i
-        for j, b in enumerate(other, 1):
-            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (a != b))
-    return row[-1]
-
-
-def parse_environment(given, environment):
-    """`given` completed from variables, in the order of the table (A1.6). UsageError names the variable."""
-    values = dict(given)
-    for option in OPTIONS:
-        if option.name in given or option.name in WITHOUT_VARIABLE:
-            continue
-        raw = environment.get(option.variable().encode("ascii"))
-        if raw is None or raw == b"" and option.kind == TEXT and not option.choices:
-            continue
-        try:
-            values[option.name] = parse_value(option, filesystem_text(raw))
-        except ValueError as error:
-            raise UsageError("%s: %s" % (option.variable(), error)) from None
-    return values
-
-
-def origin(name, given):
-    """Where a value came from, for a message about it: the option, or its variable."""
-    return name if name in given else find_option(name).variable()
-
-
-def check_ranges(values, given):
-    """One line for every value out of its range together (A1.8)."""
-    wrong = []
-    for option in OPTIONS:
-        value = values.get(option.name)
-        if option.kind in (DURATION, BYTES) and value is not None and (value < 0 or value == 0 and not option.zero):
-            wrong.append("%s must %s" % (origin(option.name, given), "not be negative" if option.zero else "be more than 0"))
-    if wrong:
-        raise UsageError(", ".join(wrong))
-
-
-def parse_wake(text, where):
-    """The argv of a wake command (A1.7), None without one."""
-    if not text:
-        return None
-    try:
-        words = parse_json(text)
-    except ValueError:
-        words = None
-    if not isinstance(words, list) or not words or not all(type(word) is str for word in words) or not words[0]:
-        raise UsageError("%s must be a JSON array of strings, the first one not empty" % where)
-    return words
-
-
-def parse_scope(text, environment, where):
-    """[(word, value)] of --cache-scope (A5.9); environment values as digests only."""
-    scope = []
-    for word in text.split(",") if text else ():
-        if word == "cwd":
-            scope.append((word, working_directory()))
-        elif word[:4] == "env:" and len(word) > 4:
-            value = environment.get(filesystem_bytes(word[4:]))
-            scope.append((word, "unset" if value is None else sha256_hex(value)))
-        elif word in ("client", "client-version"):
-            scope.append((word, ""))
-        elif word != "capabilities":  # these always count
-            raise UsageError("%s: %r is not one of client, client-version, cwd, env:NAME" % (where, word))
-    return sorted(scope)
-
-
-def check_name(name, required):
-    """The name as it may stand in a path (F1), None without one."""
-    if not name and not required:
-        return None
-    if name is None:
-        raise UsageError("--name NAME is required when started as dsh-lazy-mcp")
-    if not name or name in (".", "..") or len(name) > 128 or any(c in name for c in "/\0\n"):
-        raise UsageError("name must be 1 to 128 characters, no /, and not . or ..: %r" % name)
-    return name
-
-
-def idle_stop_ns(given, values, named):
-    """The idle stop that holds: --idle-stop, or minutes, or the default of the personality (F8, I2)."""
-    if "idle-stop" in given and "idle-timeout-min" in given:
-        raise UsageError("idle-stop and idle-timeout-min say the same thing: give one")
-    if "idle-stop" in values and "idle-timeout-min" not in given:
-        return values["idle-stop"]
-    minutes = values.get("idle-timeout-min", 10.0 if named else 0.0)
-    return int(minutes * 60e9)
-
-
-def make_run(words, environment, named):
-    """(RunOptions, Settings, values) of a relay's command line. UsageError; `named` asks for --name (F1)."""
-    given, argv = parse_flags(words)
-    if given.get("version"):
-        return None, None, given
-    values = parse_environment(given, environment)
-    check_ranges(values, given)
-    wake_argv = parse_wake(values.get("wake-command", ""), origin("wake-command", given))
-    scope = parse_scope(values.get("cache-scope", ""), environment, origin("cache-scope", given))
-    name = check_name(values.get("name"), named or "name" in given)
-    idle_ns = idle_stop_ns(given, values, name is not None)
-    check_client(given)
-    if not argv:
-        raise UsageError("no COMMAND to run", show_usage=True)
-    for option in OPTIONS:
-        if option.name not in values and option.default:
-            values[option.name] = parse_value(option, option.default)
-    state_dir, log_path = dsh_paths(name, environment)
-    stderr_log = values.get("stderr-log") or (log_path if "stderr" not in given else None)
-    command = recorded_command(argv)
-    options = RunOptions(
-        argv, command, values.get("cache-dir") or state_dir or user_cache_dir(environment), name, scope, values["max-line"],
-        values.get("log-file") or log_path, values["verbose"], values["log-format"], stderr_log,
-        values["stderr"] == "inherit", wake_argv, values["cache-max-age"] // 10 ** 6)
-    settings = Settings(
-        values["start-timeout"], seconds(idle_ns), seconds(values["stop-grace"]), seconds(values["drain"]),
-        values["call-timeout"], seconds(values["restart-backoff"]), values["refresh-fatal"],
-        values["fill"] or name is not None and "fill" not in given, name or server_name(command),
-        wake_argv is not None, seconds(values["wake-interval"]), seconds(values["wake-timeout"]),
-        values["verbose"] or name is not None)
-    return options, settings, values
-
-
-def check_client(given):
-    """UsageError for options of --check that stand alone, and for a client that nobody knows."""
-    for name in ("as", "json-errors"):
-        if name in given and not given.get("check"):
-            raise UsageError("%s goes with --check only" % name)
-    if given.get("as", next(iter(KNOWN_CLIENTS))) not in KNOWN_CLIENTS:
-        raise UsageError("as: %r is no client that is known here; these are: %s" % (given["as"], ", ".join(KNOWN_CLIENTS)))
-
-
-def dsh_paths(name, environment):
-    """(state folder, log file) of a name (F2), (None, None) without one."""
-    if name is None:
-        return None, None
-    home = home_dir(environment)
-    base = home + "/.local/share/dsh/state" if home else user_cache_dir({b"TMPDIR": environment.get(b"TMPDIR")}) + "/dsh"
-    state = filesystem_text(environment.get(b"DSH_LAZY_MCP_STATE_DIR") or b"") or base + "/lazy-mcp"
-    logs = filesystem_text(environment.get(b"DSH_LAZY_MCP_LOG_DIR") or b"") or base + "/mcp-logs"
-    return state, "%s/%s.log" % (logs, name)
-
-
-def server_name(command):
-    """What the server is called in errors: its program's basename, the script's behind an interpreter (A10.5)."""
-    _, _, shown = command
-    return shown[:2][-1].rpartition("/")[2]
-
-
 def usage():
     """The option list."""
     lines = ["usage: mcp-lazy [options] [--] COMMAND [ARG...]", "       mcp-lazy --check [options] [--] COMMAND [ARG...]",
@@ -6478,36 +6579,13 @@ def usage():
     return "\n".join(lines) + "\n"
 
 
-# -- commands ----------------------------------------------------------------------
-
-def show_title(words, script):
-    """Make the first word of the command line that ps shows start with mcp-lazy (E4)."""
-    shown = shown_command()
-    if _names_us(shown):
-        return
-    name = script if _names_us(filesystem_bytes(script)) and script[:1] == "/" else "mcp-lazy"
-    raw_words = [filesystem_bytes(word) for word in [name] + words]
-    if not set_title(raw_words):
-        run_again_with_title(name, script, words)
-
-
-def _names_us(raw):
-    return raw.rpartition(b"/")[2].lower().startswith(b"mcp-lazy") and not set(raw) & set(WHITESPACE)
-
-
-def relay_command(words, script, named):
-    environment = current_environment()
-    options, settings, values = make_run(words, environment, named)
-    if options is None:
-        return say("mcp-lazy %s\n" % VERSION)
-    plan = read_plan(values.get("as"), environment) if values["check"] else None
-    if options.name is not None:
-        private_dir_trouble(options.log_file.rpartition("/")[0] or ".", create=True)
-    if not values["no-argv0"] and environment.get(b"MCP_LAZY_ARGV0") != b"off":
-        show_title(words, script)
-    if plan is not None:
-        return check_command(options, settings, plan, values["json-errors"])
-    return run_relay(options, settings)
+def own_command_line(word, words):
+    """Run one of our own commands; the exit status."""
+    command = {"help": help_command, "paths": paths_command, "demo": demo_command, "cache": cache_command}.get(word)
+    if command is None:
+        raise UsageError("the command %s is not part of version %s; a server of that name starts with: mcp-lazy -- %s" % (
+            word, VERSION, word))
+    return command(words)
 
 
 def paths_command(words):
@@ -6526,54 +6604,6 @@ def help_command(words):
     if words:
         raise UsageError("help takes no words")
     return say(usage())
-
-
-def say(text):
-    """Write a command's result to stdout; the exit status, 1 if nobody can take it."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except (OSError, ValueError, AttributeError):
-        sys.stdout = None  # or the interpreter tries once more and complains
-        return EXIT_FAILED
-    return EXIT_OK
-
-
-def absent_command(word):
-    raise UsageError("the command %s is not part of version %s; a server of that name starts with: mcp-lazy -- %s" % (
-        word, VERSION, word))
-
-
-def run_command(argv):
-    """The exit status of one command line (argv[0] is the name we were started under)."""
-    words, script = argv[1:], absolute_path(argv[0])
-    base = script.rpartition("/")[2].lower()
-    if base.startswith("lazy-mcp"):
-        absent_command("hub")
-    if words[:1] and words[0] in COMMANDS and not base.startswith("dsh-lazy-mcp"):
-        command = {"help": help_command, "paths": paths_command, "demo": demo_command,
-                   "cache": cache_command}.get(words[0])
-        return command(words[1:]) if command else absent_command(words[0])
-    return relay_command(words, script, base.startswith("dsh-lazy-mcp"))
-
-
-def main():
-    """The exit status; errors as one line on stderr, never a traceback on stdout."""
-    if sys.version_info < (3, 9):
-        sys.stderr.write("mcp-lazy: needs Python 3.9 or later, this is %s\n" % sys.version.split()[0])
-        return EXIT_USAGE
-    if not is_posix_system():
-        sys.stderr.write("mcp-lazy: this system has no POSIX processes; it runs on Linux and macOS\n")
-        return EXIT_USAGE
-    try:
-        return run_command(sys.argv)
-    except UsageError as error:
-        text = "mcp-lazy: %s\n" % error if str(error) else ""
-        sys.stderr.write(text + (usage() if error.show_usage else ""))
-        return EXIT_USAGE
-    except LazyError as error:
-        sys.stderr.write("mcp-lazy: %s\n" % error)
-        return EXIT_FAILED
 
 
 # -- check -------------------------------------------------------------------------
@@ -6685,6 +6715,15 @@ def raw_objects(raw):
             found.append(piece)
             piece = b""
     return found
+
+
+def check_client(given):
+    """UsageError for options of --check that stand alone, and for a client that nobody knows."""
+    for name in ("as", "json-errors"):
+        if name in given and not given.get("check"):
+            raise UsageError("%s goes with --check only" % name)
+    if given.get("as", next(iter(KNOWN_CLIENTS))) not in KNOWN_CLIENTS:
+        raise UsageError("as: %r is no client that is known here; these are: %s" % (given["as"], ", ".join(KNOWN_CLIENTS)))
 
 
 def check_command(options, settings, plan, json_errors):

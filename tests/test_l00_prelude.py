@@ -296,6 +296,48 @@ def test_an_import_does_nothing(place):
     assert os.listdir(place.home) == []
 
 
+# ---------------------------------------------------------------------------------- the two halves
+
+def test_what_is_below_the_cold_line_is_loaded_by_its_commands_alone(warm):
+    """A relay has neither loaded nor compiled it; the first command that needs it does, and keeps it apart."""
+    warm.version()
+    assert not (warm.folder / "cold").exists() and b"KNOWN_CLIENTS" not in warm.compiled().read_bytes()
+    for _ in range(2):
+        status, out, errors = warm.start("help")
+        assert status == 0 and out.startswith("usage: mcp-lazy") and errors == ""
+    assert b"KNOWN_CLIENTS" in warm.compiled(warm.folder / "cold").read_bytes()
+    assert stat.S_IMODE((warm.folder).stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_cache_file_of_the_cold_half_is_never_an_error(warm, kind):
+    assert warm.start("help")[0] == 0
+    compiled = warm.compiled(warm.folder / "cold")
+    compiled.write_bytes(DAMAGE[kind](compiled.read_bytes()))
+    assert warm.start("help")[0] == 0
+
+
+def test_lines_of_the_cold_half_have_the_numbers_of_the_file(place):
+    """What a report of an error names is found in the file."""
+    text = TEXT.replace("    if words:\n        raise UsageError(\"help takes no words\")\n", "    if words:\n        1 / 0\n")
+    assert text != TEXT
+    place.file.write_text(text, "utf-8")
+    line = text[:text.index("        1 / 0\n")].count("\n") + 1
+    assert "line %d, in help_command" % line in place.start("help", "x")[2]
+
+
+def test_without_a_cache_the_cold_half_is_there_too(place):
+    assert place.start("help", HOME=None)[1].startswith("usage: mcp-lazy")
+
+
+def test_every_name_behind_the_door_exists():
+    """`cold("name")` is a name that no checker follows."""
+    names = set(re.findall(r'cold\("(\w+)"\)', TEXT))
+    above, _, below = TEXT.partition("\n# == cold line")
+    assert names and all("\ndef %s(" % name in below for name in names)
+    assert not re.search(r'cold\((?!"|name\))', above), "the name is spelled out"
+
+
 # ------------------------------------------------------------------------------- old interpreters
 
 REFUSAL = re.compile(r"mcp-lazy: needs Python 3\.9 or later, this is \d+\.\d+\.\d+[^\n]*\n")

@@ -229,6 +229,15 @@ def test_a5_8_a_handshake_that_is_too_big_is_not_stored():
     assert shelf.learn_initialize(shelf.entry, big, replayed=True) == "changed" and shelf.initialize() == big
 
 
+def test_a5_8_no_list_over_the_limit_is_stored():
+    whole = b'{"tools":["%s"]}' % (b"x" * (lazy.MAX_RESULT_BYTES - 14))
+    shelf, _ = stocked()
+    assert len(whole) == lazy.MAX_RESULT_BYTES and learn(shelf, "prompts/list", False, whole) == "new"
+    assert learn(shelf, "resources/list", False, whole + b" ") == "too big" and given(shelf, "resources/list") is None
+    assert learn(shelf, "resources/list", False, whole[:-10], b"0123456789 ") == "too big", "all pages together"
+    assert learn(shelf, "tools/list", False, whole + b" ") == "changed" and given(shelf) is None, "the old one is wrong now"
+
+
 def test_design_4_3_start_requests_are_learnt():
     shelf, disk = stocked()
     shelf.learn_start_requests([])
@@ -607,7 +616,7 @@ def test_a17_4_an_unsupported_version_is_kept_in_its_entry():
     shelf, one = Shelf(recording_of(), []), asked(meta("2099-01-01"))
     error = {"code": -32022, "message": "x", "data": {"supported": [MODERN]}}
     shelf.learn_probe(one, True, raw(error))
-    assert discovered(shelf, one) == (True, error) and not shelf.recording.before
+    assert discovered(shelf, one) == (True, error) and list(shelf.recording.before) == [lazy.probe_keys(one.params_raw, "")[0]]
     (entry,) = shelf.recording.entries.values()
     assert entry.opening() is None and entry.version == "2099-01-01"
 
@@ -626,7 +635,8 @@ def test_a17_4_a_success_takes_the_exact_refusal_away():
     shelf = Shelf(recording_of(), [])
     shelf.learn_probe(asked(), True, raw(NO))
     shelf.learn_probe(asked(), False, raw(discovery()))
-    assert discovered(shelf) == (False, discovery()) and not shelf.recording.before
+    assert discovered(shelf) == (False, discovery())
+    assert [answer.is_error for answer in shelf.recording.before.values()] == [False], "the tolerant key is gone (B7)"
 
 
 def test_a5_9_a_scope_tells_probes_apart():
@@ -831,6 +841,31 @@ def test_a17_6_the_start_is_over_with_the_last_refresh():
     (book << Failure("call", "timed out after 1m0s") << CloseInput(False) << Timer("ladder", 0.25)).check()
 
 
+def test_a17_6_a_discovery_that_its_exact_key_served_is_compared_too():
+    """Recorded live it stands under B5's key and in its entry; both would be wrong for ever."""
+    book = Playbook(engine()).then(modern("d", "server/discover"), Spawned(1), says(result("d", discovery())))
+    book = Playbook(engine(book.relay.shelf.recording)) >> modern("d", "server/discover") << to_client(result("d", discovery()))
+    (book >> CALL << Spawn() << Timer("startup", 60) << own("check", 1, "server/discover") << to_server(CALL)).then(Spawned(1), says(result("call")))
+    book.then(advance(1.0), own_answer("check", 1, discovery(prompts={})))
+    again = Playbook(engine(book.relay.shelf.recording), 200.0)
+    (again >> modern("d", "server/discover") << to_client(result("d", discovery(prompts={})))).check()
+
+
+def test_a17_6_what_the_server_said_itself_is_compared_at_the_next_start():
+    """The client has these answers, by whomever."""
+    book = Playbook(engine(idle_stop_s=5.0)).then(modern("d", "server/discover"), Spawned(1), says(result("d", discovery())))
+    stop_to_sleep(book.then(modern("l", "tools/list"), says(result("l", TOOL_LIST))), advance(5.0))
+    book >> CALL
+    assert written(book) == own("check", 1, "server/discover", 2).raw + own("check", 2, "tools/list", 2).raw + CALL
+
+
+def test_a17_6_what_a_dead_server_still_owed_is_not_waited_for_at_the_next_one():
+    book = asleep().then(modern(1, "tools/list"), CALL, Spawned(1), Exited("exit status 1", b""), OutputClosed())
+    book >> CALL << Spawn() << Timer("startup", 60) << own("check", 2, generation=2) << to_server(CALL)
+    book.then(Spawned(2), says(result("call")))
+    (book >> own_answer("check", 2, TOOL_LIST, generation=2) << lazy.ClearTimer("startup")).check()
+
+
 def test_a17_6_refresh_fatal_off():
     book = asleep(refresh_fatal=False).then(modern(1, "tools/list"), CALL, Spawned(1)) >> advance(60.0) << None
     assert book.check().relay.state == LIVE
@@ -851,12 +886,38 @@ def test_a17_6_nothing_else_is_refreshed():
 
 def test_a17_8_drift_is_told_on_each_stream_that_was_granted_it():
     """Tagged with the id in its JSON type; behind the last list."""
-    book = asleep(found=discovery(tools={"listChanged": True}, prompts={"listChanged": True}))
+    book = asleep({"tools/list": TOOL_LIST, "prompts/list": {"prompts": []}}, discovery(tools={"listChanged": True}, prompts={"listChanged": True}))
     book.then(listen(5), listen("5"), listen("p", promptsListChanged=True), modern(1, "tools/list"), modern(2, "prompts/list"), CALL, Spawned(1))
-    assert pages_in(book, "prompts/list") is None
-    (book.then(says(result("call")), says(acknowledged(5, **GRANT) + acknowledged("5", **GRANT) + acknowledged("p", promptsListChanged=True)))
-     >> own_answer("check", 1, MORE) << Save() << to_client(tagged(5)) << to_client(tagged("5"))).then()
+    book.then(says(result("call")), says(acknowledged(5, **GRANT) + acknowledged("5", **GRANT) + acknowledged("p", promptsListChanged=True)))
+    (book >> own_answer("check", 1, MORE) << Save()
+     >> own_answer("check", 2, {"prompts": []}) << to_client(tagged(5)) << to_client(tagged("5")) << lazy.ClearTimer("startup")).check()
     assert pages_in(book) == [MORE]
+
+
+def test_a17_8_resources_and_their_templates_make_one_notification():
+    lists = {"resources/list": {"resources": []}, "resources/templates/list": {"resourceTemplates": []}}
+    book = asleep(lists, discovery(resources={"listChanged": True})).then(listen("r", resourcesListChanged=True))
+    book.then(modern(1, "resources/list"), modern(2, "resources/templates/list"), CALL, Spawned(1), says(result("call")))
+    book.then(own_answer("check", 1, {"resources": [1]}))
+    (book >> own_answer("check", 2, {"resourceTemplates": [1]}) << Save() << to_client(tagged("r", "notifications/resources/list_changed"))
+     << lazy.ClearTimer("startup")).check()
+
+
+def test_design_4_3_what_the_server_calls_changed_at_its_start_is_no_change():
+    """Before the list's answer it says nothing; behind it the list is asked for again, and told only if it differs."""
+    book = asleep({"tools/list": TOOL_LIST, "prompts/list": {"prompts": []}}).then(listen("L"), modern(1, "tools/list"), modern(2, "prompts/list"), CALL)
+    (book.then(Spawned(1), says(acknowledged("L", **GRANT)), says(result("call"))) >> says(tagged("L")) << None
+     >> own_answer("check", 1, TOOL_LIST) << None
+     >> says(tagged("L") + tagged("L")) << None
+     >> own_answer("check", 2, {"prompts": []}) << own("check", 3)
+     >> own_answer("check", 3, TOOL_LIST) << lazy.ClearTimer("startup")
+     >> says(tagged("L")) << Timer("relist", 2) << to_client(tagged("L"))).check()
+
+
+def test_a10_2_refresh_fatal_off_what_differs_is_told_although_another_list_hangs():
+    book = asleep({"tools/list": TOOL_LIST, "prompts/list": {"prompts": []}}, refresh_fatal=False)
+    book.then(listen("L"), modern(1, "tools/list"), modern(2, "prompts/list"), CALL, Spawned(1), says(acknowledged("L", **GRANT)), says(result("call")))
+    (book >> own_answer("check", 1, MORE) << Save() >> advance(60.0) << to_client(tagged("L"))).check()
 
 
 def test_a17_8_drift_without_a_stream_is_recorded_and_told_to_nobody():
@@ -977,6 +1038,13 @@ def test_trap_9_what_the_server_says_late_of_a_stream_that_was_closed_meanwhile_
     assert entry_in(book).refuses_listen is False
 
 
+def test_a11_3_a_late_acknowledgement_of_the_servers_own_passes_like_any_late_answer():
+    """The stream was opened and taken back live: nobody has acknowledged it yet."""
+    cancel = notification("notifications/cancelled", {"requestId": 9})
+    book = Playbook(engine(modern_recording())).then(CALL, Spawned(1), says(result("call")), listen(9))
+    (book >> cancel << to_server(cancel) >> says(acknowledged(9, **GRANT)) << to_client(acknowledged(9, **GRANT))).check()
+
+
 def test_trap_9_the_server_calls_a_stream_off():
     book = woken("L", idle_stop_s=5.0)
     off = notification("notifications/cancelled", {"requestId": "L"})
@@ -1034,11 +1102,22 @@ def test_a6_9_an_incomplete_walk_is_no_recording(event):
     assert Save() not in [effect for effect, _ in book.open] and not book.relay.shelf.recording.entries
 
 
+@pytest.mark.parametrize("known", [{"tools/list": PAGES}, {"tools/list": -32601}, {}])
+def test_a6_9_another_first_page_is_walked_again(known):
+    """What is recorded stays until the last page is there."""
+    book = asleep(known).then(CALL, Spawned(1), says(result("call")), modern(1, "tools/list"))
+    before = pages_in(book)
+    (book >> says(result(1, page(9))) << own("page", 1, cursor="p9") << to_client(result(1, page(9)))).check()
+    assert pages_in(book) == before
+    (book >> own_answer("page", 1, PAGES[2]) << Save()).check()
+    assert pages_in(book) == [page(9), PAGES[2]]
+
+
 @pytest.mark.parametrize("odd", [
     dict(PAGES[1], nextCursor="p9"), dict(PAGES[1], nextCursor=5), {"tools": {}}, {"nextCursor": "x"}, {"tools": [], "resultType": "input_required"}])
 def test_a6_9_case_054_pages_that_do_not_end_well_leave_the_old_recording(odd):
     book = asleep({"tools/list": PAGES}).then(CALL, Spawned(1), says(result("call")), modern(1, "tools/list"))
-    book.then(says(result(1, page(9))))
+    (book >> says(result(1, page(9))) << own("page", 1, cursor="p9")).then()
     (book >> own_answer("page", 1, odd) << None).check()
     assert pages_in(book) == PAGES
 

@@ -6,7 +6,7 @@
 
 A layer begins at its banner (`# L5 CHILD - ...`) and ends before the next one.
 Whatever stands above the first banner belongs to the first layer.  L6b is a layer of its
-own between L6 and L7; its number here is 6.5.
+own between L6 and L7 (its number here is 6.5), and so is L8b.
 """
 
 import ast
