@@ -3160,7 +3160,7 @@ def older_recording(options):
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L5 L6
 # Used by: L7 L8 L9
-# Owns:   Shelf, Told, Ask, Listings, OwnRequests, Streams
+# Owns:   Shelf, Ask, Listings, OwnRequests, Streams
 # Never:  reads a clock, touches a descriptor
 # Tests:  tests/test_l06b_standin.py, tests/test_modern.py
 # ----------------------------------------------------------------------------
@@ -3443,8 +3443,9 @@ class Shelf(Lessons):
         known = before.get(exact)
         answer = entry.answers.get("server/discover") if entry is not None else None
         if answer is not None and (known is None or answer.at_ms > known.at_ms):  # a start compared it since
+            known = answer
+        if known is not None and entry is not None and not known.is_error:
             self.note_served(entry, "server/discover", asked.meta_raw)
-            return self._given(entry, answer, 0)
         if known is None:
             known = before.get(tolerant)
             if known is None or not known.is_error or error_code({"error": known.pages[0]}) != METHOD_NOT_FOUND:
@@ -3534,22 +3535,6 @@ def cache_hints(raw, age_ms):
     if told != b"%d" % max(0, left):
         changes["ttlMs"] = b"%d" % max(0, left)
     return changes
-
-
-class Told:
-    """What the client has said that a late server must hear: handshake, log level, subscriptions.
-
-    init_line: the whole line of the handshake; restarted: the server was already started once more for it (A17.6).
-    """
-    __slots__ = ("init_params", "init_line", "capabilities", "initialized", "level", "subscriptions", "restarted")
-
-    def __init__(self):
-        self.init_params, self.init_line, self.capabilities, self.initialized = None, None, {}, False
-        self.level, self.subscriptions, self.restarted = None, {}, False
-
-    def is_handshake(self, flight):
-        """True if this is the open request of `init_line`."""
-        return self.init_line is not None and read_envelope(self.init_line).id_key == flight.key
 
 
 class Ask:
@@ -3986,7 +3971,7 @@ class Streams:
 # Uses:   L0 L1 L2 L5 L6 L6b
 # Used by: L8 L8b
 # Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, Write,
-#         Served, Noise, Release, Save, HoldClient, Exit, StartRequests, Queue, Troubles, Rest, Life,
+#         Served, Noise, Release, Save, HoldClient, Exit, Told, StartRequests, Queue, Troubles, Rest, Life,
 #         ClientDesk, ServerDesk, Relay, RELAY_TABLE
 # Never:  reads a clock, touches a descriptor, parses more of a line than it must
 # Tests:  tests/test_l07_relay.py
@@ -4102,6 +4087,22 @@ Noise = record("Noise", "raw", "effect: the start of a line of the server's stdo
 Exit = record("Exit", "status", "effect: nothing is left to do; leave with this status once the client has its bytes")
 
 
+class Told:
+    """What the client has said that a late server must hear: handshake, log level, subscriptions.
+
+    init_line: the whole line of the handshake; restarted: the server was already started once more for it (A17.6).
+    """
+    __slots__ = ("init_params", "init_line", "capabilities", "initialized", "level", "subscriptions", "restarted")
+
+    def __init__(self):
+        self.init_params, self.init_line, self.capabilities, self.initialized = None, None, {}, False
+        self.level, self.subscriptions, self.restarted = None, {}, False
+
+    def is_handshake(self, flight):
+        """True if this is the open request of `init_line`."""
+        return self.init_line is not None and read_envelope(self.init_line).id_key == flight.key
+
+
 class ClientDesk:
     """Judges the client's lines. A judge returns True if the line passes to the server as it is."""
     __slots__ = ("_relay",)
@@ -4155,7 +4156,8 @@ class ClientDesk:
             if flight is not None and flight.queued and not flight.batch:
                 relay.life.queue.remove(flight)
                 return False
-        elif env.kind == REQUEST and not (relay.life.sent_initialized and env.method == "logging/setLevel"):
+        elif env.kind == REQUEST and not (relay.life.sent_initialized and env.method == "logging/setLevel") and not (
+                env.method == "initialize" and relay.life.queue.has_handshake()):
             if self._answer(env, line):
                 return False
         relay.life.queue.add(env, line)
@@ -6088,7 +6090,7 @@ class Session:
         env = read_envelope(line)
         if env.kind == RESPONSE:
             try:
-                self._answered(self._waiting.pop(env.id_key, None), members(line))
+                self._answered(env.id_key, members(line))
             except ValueError:  # no JSON after all
                 self._noise(line)
         elif env.kind == REQUEST:
@@ -6098,7 +6100,8 @@ class Session:
         elif env.kind not in (ODD, BATCH):
             self._noise(line)
 
-    def _answered(self, future, parts):
+    def _answered(self, key, parts):
+        future = self._waiting.pop(key, None)
         if future is not None and "result" in parts:
             future.set(parts["result"])
         elif future is not None:
@@ -6359,9 +6362,8 @@ class Check:
         text = str(error)
         if isinstance(error, Refused):
             text = "the server answered with error %s: %s" % (error.rpc_code, error_text({"error": error.raw}))
-        elif self.stage == "start":
-            text = "cannot start the server: %s" % text
-        text = "%s: %s: %s" % (self._settings.server_name, self._what, text)
+        what = "cannot start the server" if self.stage == "start" else self._what
+        text = "%s: %s: %s" % (self._settings.server_name, what, text)
         if self._session is not None:
             text = "; ".join([text] + self._session.evidence())
         if "Ok to proceed" in text or "Need to install" in text:  # npx
@@ -6467,8 +6469,8 @@ class Check:
         found = read_handshake(result)
         version = found["protocolVersion"]
         if version != told["protocolVersion"] and self._plan.client is None:
-            raise PeerError("the server speaks protocol version %s, not %s: ask for that in MCP_LAZY_CHECK_INITIALIZE" % (
-                version, told["protocolVersion"]))
+            raise PeerError("asked for protocol version %s, the server speaks %s: name that one in MCP_LAZY_CHECK_INITIALIZE" % (
+                told["protocolVersion"], version))
         self.findings.shelf.select(told)
         entry = self.findings.entry(self.findings.shelf.entry.key(), False, result)
         session.notify("notifications/initialized")
@@ -6623,8 +6625,8 @@ def _plain(name, version, probes=False):
     return probes, "2025-11-25", ((_info(name, version), "{}"),)
 
 
-# What clients say at their start, as captured: whether they probe first, the version they ask for, and clientInfo with
-# capabilities of each kind of start, health check before session. The name of an SDK is that of its newest release.
+# What clients say at their start, as captured: do they probe first, the version they ask for, and clientInfo with
+# capabilities of each kind of start, health check before session. An SDK without a number is its newest release.
 KNOWN_CLIENTS = {
     "claude-code": (True, "2025-11-25", ((CLAUDE, '{"roots":{"listChanged":true},%s}' % FORMS),)),
     "codex": (False, "2025-06-18", ((CODEX, "{%s}" % FORMS), (CODEX, '{"experimental":{"codex/auth-change":{}},%s}' % FORMS))),
@@ -6793,11 +6795,11 @@ CacheWords = record("CacheWords", "folder as_json era older_s filters", "what fo
 
 class Stored:
     """One file that has the name of a recording. problem: why it cannot be used, None if it can; fault: is that a damage?"""
-    __slots__ = ("key", "path", "size", "used_s", "recording", "program", "problem", "fault")
+    __slots__ = ("key", "path", "size", "used_s", "recording", "program", "command", "problem", "fault")
 
     def __init__(self, folder, key, facts):
         self.key, self.path, self.recording, self.program = key, "%s/%s.json" % (folder, key), None, []
-        self.size, self.used_s, self.problem, self.fault = facts[0], facts[1], None, False
+        self.size, self.used_s, self.problem, self.fault, self.command = facts[0], facts[1], None, False, "?"
         raw = read_private_file(self.path, MAX_RECORDING_BYTES) if facts[3] else None
         if raw is None:
             self._is_bad("it is no regular file of yours of at most %s" % size_text(MAX_RECORDING_BYTES))
@@ -6815,6 +6817,7 @@ class Stored:
                 return self._is_bad("it belongs to %s version" % ("a newer" if schema > SCHEMA else "an older"), False)
             self.recording = Recording([], document["owner"])
             self.program = [str(word) for word in document["program"]]
+            self.command = " ".join(self.program)
             pages = self.recording.read(raw) and [
                 page for answer in self.answers() for page in answer.pages if not isinstance(parse_json(page), dict)]
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -6835,14 +6838,11 @@ class Stored:
         """When its newest entry was recorded; the file's own time where that cannot be read."""
         return max([entry.recorded_at_ms() / 1000 for entry in self.entries()] or [self.used_s])
 
-    def command(self):
-        return " ".join(self.program) or "?"
-
     def facts(self):
         """For JSON, and for the table."""
         lists = {}
         for entry in self.entries():
-            for method in entry.lists():
+            for method in [method for method in entry.lists() if not entry.answers[method].is_error]:
                 lists[method] = max(lists.get(method, 0), item_count(method, entry.answers[method]) or 0)
         return {"key": self.key, "path": self.path, "command": self.program, "bytes": self.size, "lists": lists,
                 "eras": sorted({entry.era for entry in self.entries()}),
@@ -6851,12 +6851,14 @@ class Stored:
 
 
 def stored_in(folder):
-    """The Stored files of a folder."""
+    """The Stored files of a folder: what has a key for its name, and recordings of a --name."""
     found = []
     for name in folder_names(folder):
-        facts = file_facts(folder + "/" + name)
-        if facts is not None and len(name) == 37 and name[32:] == ".json" and not set(name[:32]) - set("0123456789abcdef"):
-            found.append(Stored(folder, name[:32], facts))
+        facts, key = file_facts(folder + "/" + name), name[:-5]
+        if facts is not None and name[-5:] == ".json":
+            item = Stored(folder, key, facts)
+            if item.recording is not None or len(key) == 32 and not set(key) - set("0123456789abcdef"):
+                found.append(item)
     return found
 
 
@@ -6876,8 +6878,8 @@ def cache_command(words):
     found, lines, status = actions[words[0]](items, now_s)
     if asked.as_json:
         return say(canonical(found) + "\n") or status
-    text = "\n".join(printable(line).replace("\n", " ") for line in lines)
-    return say((text or "nothing in %s" % asked.folder) + "\n") or status
+    text = "\n".join(printable(line).replace("\n", " ").rstrip() for line in lines)
+    return say((text or "nothing to %s in %s" % (words[0], asked.folder)) + "\n") or status
 
 
 def read_cache_words(words, environment):
@@ -6906,9 +6908,8 @@ def read_cache_words(words, environment):
 def older_than_s(text):
     """Seconds of --older-than: a duration, or whole days."""
     try:
-        if text[-1:] == "d" and text[:-1].isdigit():
-            return float(text[:-1]) * 86400
-        found = seconds(parse_duration(text))
+        days = text[-1:] == "d" and text[:-1].isdigit()
+        found = float(text[:-1]) * 86400 if days else seconds(parse_duration(text))
     except ValueError:
         found = -1
     if found < 0:
@@ -6917,7 +6918,7 @@ def older_than_s(text):
 
 
 def is_asked_for(item, asked, now_s):
-    return ((not asked.filters or any(text in item.key or text in " ".join(item.program) for text in asked.filters))
+    return ((not asked.filters or any(text in item.key or text in item.command for text in asked.filters))
             and (asked.era is None or any(entry.era == asked.era for entry in item.entries()))
             and (not asked.older_s or now_s - item.recorded_s() > asked.older_s))
 
@@ -6930,7 +6931,7 @@ def cache_list(items, now_s):
         lists = ["%s %d" % (LIST_WORD[method], facts["lists"][method]) for method in LISTS if method in facts["lists"]]
         rows.append((item.key[:8], ",".join(facts["eras"]) or "-", ",".join(facts["versions"]) or "-", ", ".join(lists) or "-",
                      age_text(now_s - item.recorded_s()), size_text(item.size), age_text(now_s - item.used_s),
-                     item.command() if item.problem is None else "(%s)" % item.problem))
+                     item.command if item.problem is None else "(%s)" % item.problem))
         all_facts.append(facts)
     return all_facts, table_lines(rows) if items else [], EXIT_OK
 
@@ -6947,7 +6948,7 @@ def cache_show(items, now_s):
     for item in items:
         facts, details = item.facts(), list(map(entry_details, item.entries()))
         found.append(dict(facts, entries=details))
-        lines += ["%s  %s" % (item.key, item.problem or item.command()),
+        lines += ["%s  %s" % (item.key, item.problem or item.command),
                   "  %s, %s, used %s ago" % (item.path, size_text(item.size), age_text(now_s - item.used_s))]
         for detail in details:
             info = detail["serverInfo"]
@@ -6981,10 +6982,9 @@ def cache_check(items, now_s):
     found, lines, status = [], [], EXIT_OK
     for item in items:
         problem = item.problem or program_trouble(item)
-        if problem and (item.fault or item.problem is None):
-            status = EXIT_FAILED
+        status = EXIT_FAILED if problem and (item.fault or item.problem is None) else status
         found.append(dict(item.facts(), problem=problem))
-        lines.append("%s  %s  %s" % (item.key, item.command(), "not usable: %s" % problem if problem else "ok"))
+        lines.append("%s  %s  %s" % (item.key, item.command, "not usable: %s" % problem if problem else "ok"))
     return found, lines, status
 
 
@@ -7009,7 +7009,7 @@ def cache_clear(items, now_s):
     for item in items:
         trouble = remove_recording(item)
         status = EXIT_FAILED if trouble else status
-        lines.append("%s %s  %s" % ("not removed (%s):" % trouble if trouble else "removed", item.key, item.command()))
+        lines.append("%s %s  %s" % ("not removed (%s):" % trouble if trouble else "removed", item.key, item.command))
     return [item.facts() for item in items], lines, status
 
 

@@ -146,7 +146,7 @@ def test_list_as_a_table(box):
     for line, path, count in ((first, one, 7), (second, two, 3)):
         assert path.name[:8] in line and "legacy" in line and VERSION in line
         assert re.search(r"tools\W*%d\b|\b%d tools" % (count, count), line), line
-    assert re.search(r"\b3 ?d", second) and not re.search(r"\b3 ?d", first)
+    assert re.search(r"\s3 ?d\b", second) and not re.search(r"\s3 ?d\b", first)
 
 
 def test_list_as_json(box):

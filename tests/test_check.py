@@ -1,5 +1,6 @@
 """`--check` from outside: part B, cases 053-055, 062-064, 066, 068, 069, and sessions after a check."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -105,9 +106,9 @@ def claude(version="2.1.289"):
     return PROBE % version
 
 
-def checked_with_probe(box, fake, text=None, **more):
+def checked_with_probe(box, fake, text=None, options=()):
     before = '[{"method":"server/discover","params":%s}]' % (text or claude())
-    return passes(box, fake, env=box.env(MCP_LAZY_CHECK_BEFORE=before), **more)
+    return passes(box, fake, *options, env=box.env(MCP_LAZY_CHECK_BEFORE=before))
 
 
 def session(box, fake, lists=("tools/list",), warm=True, **handshake):
@@ -262,6 +263,15 @@ def test_b2_b3_invalid_initialize_parameters(box, value):
 def test_b2_b3_invalid_probes(box, value):
     err = refused(box, box.fake(), env=box.env(MCP_LAZY_CHECK_BEFORE=value))
     assert "MCP_LAZY_CHECK_BEFORE" in err and "MCP_LAZY_CHECK_INITIALIZE" not in err
+
+
+@pytest.mark.parametrize("name", ["MCP_LAZY_CHECK_INITIALIZE", "MCP_LAZY_CHECK_BEFORE"])
+@pytest.mark.parametrize("value", [b"\xff", b'{"a":' * 5000, b"[" * 5000, b'[{"method":"server/discover","params":{"x":"\xff"}}]',
+                                   b'{"protocolVersion":"x","capabilities":{"a":NaN},"clientInfo":{"name":"n","version":"1"}}'])
+def test_b3_bytes_that_nobody_can_read(box, name, value):
+    env = {key.encode(): text.encode() for key, text in box.env().items()}
+    env[name.encode()] = value
+    assert name in refused(box, box.fake(), env=env)
 
 
 def test_b2_an_empty_list_of_probes_sends_none(box):
@@ -608,6 +618,47 @@ def test_b10_faults_of_later_pages_in_the_modern_pass(box, fault, word):
     modern_session(box, fake)
 
 
+@pytest.mark.parametrize("where", ["init_raw", "list_raw"])
+@pytest.mark.parametrize("broken", ['[{"name":}]', '[{"name":"a"},]', "[NaN]", '["\\x"]', "[01]", '["\t"]', "[}"])
+def test_b10_an_answer_that_is_broken_inside_is_no_json(box, where, broken):
+    """Its head and tail look well; that is found when it comes, not at the end of the deadline."""
+    fake = box.fake()
+    passes(box, fake)
+    fake.set(**{where: init(x="BROKEN").replace('"BROKEN"', broken) if where == "init_raw" else {"tools/list": '{"tools":%s}' % broken}})
+    reason = fails(box, fake, "--start-timeout", "4s")
+    assert "timed out" not in reason and "json" in reason.lower()
+
+
+@pytest.mark.parametrize("result", ["[]", "None", "7", "'x'"])
+def test_b10_a_discovery_that_is_no_object(box, result):
+    server = own_server(box, """
+if method == 'server/discover': ok(m, %s)
+elif method == 'initialize': ok(m, INIT)
+elif method == 'tools/list': ok(m, {'tools': []})
+elif 'id' in m: fail(m, -32601)""" % result)
+    assert "server/discover" in fails(box, server)
+
+
+def test_b17_an_empty_discovery_is_no_modern_server(box):
+    """Some legacy servers answer `{}` to whatever they do not know."""
+    server = own_server(box, """
+if method == 'initialize': ok(m, INIT)
+elif method == 'tools/list': ok(m, {'tools': []})
+elif 'id' in m: ok(m, {})""")
+    assert passes(box, server)["eras"] == ["legacy"]
+    session(box, server)
+
+
+def test_a7_13_lines_may_end_in_crlf(box):
+    server = own_server(box, """
+def ok(m, r): os.write(1, (json.dumps({'jsonrpc': '2.0', 'id': m['id'], 'result': r}) + '\\r\\n\\r\\n').encode())
+if method == 'initialize': ok(m, INIT)
+elif method == 'tools/list': ok(m, {'tools': []})
+elif 'id' in m: fail(m, -32601)""")
+    passes(box, server)
+    session(box, server)
+
+
 def test_b10_nothing_is_written_by_a_first_check_that_fails(box):
     fake = box.fake(refuse={"tools/list": {"code": -32603, "message": "no"}})
     fails(box, fake)
@@ -729,6 +780,25 @@ def test_b10_a_recording_that_cannot_be_written_is_a_failure(box):
     assert "check failed: " in err and "saving cache" in err and "Traceback" not in err
     assert files(box) == before
     assert [name for name in os.listdir(str(box.cache)) if name.startswith(".tmp-")] == []
+
+
+@slow
+def test_b10_a_lock_that_another_process_keeps_is_a_failure(box):
+    """A writer that was stopped in the middle must not hold the check for ever."""
+    fake = box.fake()
+    passes(box, fake)
+    with open(str(box.recordings()[0])[:-len("json")] + "lock", "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "saving cache" in fails(box, fake)
+
+
+def test_b10_a_report_that_cannot_be_written_has_a_reason(box):
+    """Exit 1 never comes without one."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(box.command("--check", "--", *box.fake().argv), stdin=subprocess.DEVNULL, stdout=full,
+                              stderr=subprocess.PIPE, env=box.env(), timeout=WAIT_S)
+    err = done.stderr.decode()
+    assert done.returncode == 1 and "mcp-lazy: " in err and "Traceback" not in err
 
 
 def test_b10_a_cache_folder_that_cannot_be_made_is_a_failure(box):
@@ -980,6 +1050,26 @@ def test_b17_a_probe_answered_late_by_a_server_that_fixed_its_era(box):
     session(box, fake)
 
 
+@slow
+def test_b17_a_success_that_comes_late_is_not_recorded_as_not_found(box):
+    """A server that works at its discovery while it serves others: silent for a third of the deadline, then a result.
+    Of errors only those are recorded that a server really gave (A17.4, B7)."""
+    server = own_server(box, """
+found = {'resultType': 'complete', 'supportedVersions': ['2026-07-28'], 'capabilities': {'tools': {}}, 'ttlMs': 0, 'cacheScope': 'private'}
+if method == 'server/discover' and os.path.exists('%s'): ok(m, found)
+elif method == 'server/discover': late = m
+elif method == 'initialize': ok(m, INIT)
+elif method == 'tools/list':
+    ok(late, found)
+    ok(m, {'tools': []})
+elif 'id' in m: fail(m, -32601)""" % (box.path / "quick"))
+    params = claude()
+    assert "legacy" in checked_with_probe(box, server, options=("--start-timeout", "1500ms"))["eras"]
+    (box.path / "quick").write_text("")
+    answer, _ = asked(box, server, params)
+    assert "result" in answer, answer
+
+
 def test_b17_each_era_keeps_its_own_lists(box):
     """A server that shows a legacy client other tools than a modern one."""
     server = own_server(box, """
@@ -1101,6 +1191,19 @@ def passes_beside(box, fake):
     assert status == 0, err
 
 
+@slow
+def test_a5_7_checks_at_the_same_time_keep_each_others_entries(box):
+    fake = box.fake()
+    versions = ["2024-11-05", "2025-03-26", VERSION, "2025-11-25", "a", "b"]
+    running = []
+    for version in versions:
+        params = '{"protocolVersion":"%s","capabilities":{},%s}' % (version, GOOD_INFO)
+        running.append(box.relay([], argv=box.command("--check", "--", *fake.argv), env=box.env(MCP_LAZY_CHECK_INITIALIZE=params)))
+    assert [one.wait(30) for one in running] == [0] * len(versions)
+    for version in versions:
+        session(box, fake, version=version)
+
+
 def test_a5_6_a_damaged_recording_is_replaced(box):
     fake = box.fake()
     passes(box, fake)
@@ -1125,7 +1228,8 @@ def test_a5_8_a_result_above_8_mib_is_not_stored(box):
     fake = box.fake(prompts=1)
     fake.set(list_raw={"tools/list": '{"tools":[{"name":"a","description":"%s","inputSchema":{}}]}' % ("d" * (9 << 20))})
     report = passes(box, fake)
-    assert report["lists"]["tools/list"]["cached"] is False and report["lists"]["prompts/list"]["cached"] is True
+    assert report["lists"]["prompts/list"]["cached"] is True
+    assert report["lists"]["tools/list"] == {"cached": False, "count": 1, "pages": 1}, "counted, though not kept (B13)"
     assert box.recordings()[0].stat().st_size < 100000
     session(box, fake, ["prompts/list"])
 

@@ -1,12 +1,17 @@
 """The command line of the relay (A1-A3, part 0, A14), through the program itself."""
 
+import json
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
 from harness import INITIALIZED, MODULE, encode, initialize, until
+from mcp_lazy import (
+    KNOWN_CLIENTS, OPTIONS, UsageError, age_text, members, older_than_s, one_line, raw_objects, read_cache_words, read_plan, read_probes,
+    report_text, size_text, table_lines, usage)
 
 USAGE = "usage"
 
@@ -124,7 +129,7 @@ def test_a1_3_help_is_on_stderr_with_status_2(box, word):
     for option in ("idle-stop", "cache-dir", "log-file", "verbose", "wake-command", "wake-interval", "wake-timeout",
                    "version", "name", "idle-timeout-min", "stderr-log", "stderr", "call-timeout", "drain", "stop-grace",
                    "restart-backoff", "refresh-fatal", "cache-scope", "fill", "max-line", "log-format",
-                   "no-argv0"):  # A1.2, A1.9, A1.10
+                   "no-argv0", "check", "as", "json-errors"):  # A1.2, A1.9, A1.10
         assert "-" + option in err, option
 
 
@@ -494,3 +499,133 @@ def test_a16_3_what_must_be_logged_and_a16_4_what_never_is(box):
     for word in ("no recorded handshake", "server started", str(server), "server exited", "idle for 30ms", "exit status 3"):
         assert word in text, (word, text)
     assert "payload-word" not in text and "client-secret-name" not in text and "tok-1234567" not in text
+
+
+# --------------------------------------------------------------------------- what --check asks (B2, B4)
+
+def test_b2_without_variables_one_probe_and_one_handshake():
+    plan = read_plan(None, {})
+    assert plan.client is None and len(plan.probes) == len(plan.handshakes) == 1
+    assert json.loads(plan.handshakes[0])["protocolVersion"] == "2025-06-18"
+    meta = json.loads(plan.probes[0])["_meta"]
+    assert list(meta) == ["io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientInfo",
+                          "io.modelcontextprotocol/clientCapabilities"]
+    assert meta["io.modelcontextprotocol/clientInfo"] == json.loads(plan.handshakes[0])["clientInfo"]
+
+
+def test_b2_the_text_of_the_variables_is_kept_but_for_its_line_feeds():
+    """A message is one line; between tokens a space says the same."""
+    raw = b'\n{"protocolVersion" : "2025-06-18",\r\n "capabilities":{"x":1.0},\t"clientInfo":{"name":"n","version":"1"}}\n'
+    plan = read_plan(None, {b"MCP_LAZY_CHECK_INITIALIZE": raw, b"MCP_LAZY_CHECK_BEFORE": b"[]"})
+    assert plan.probes == []
+    assert plan.handshakes == [raw.strip().replace(b"\r\n", b"  ")]
+    assert one_line(b"") == b" ", "no text at all is not the default"
+
+
+@pytest.mark.parametrize("texts", [[], ['{"a":[1,2,{"b":"},{"}]}'], ['{"a":1}', ' {"a":"\\",{\\""} ', '{"b":{"c":[",",{}]}}']])
+def test_b2_the_raw_elements_of_an_array_of_objects(texts):
+    raw = " [%s] " % ",".join(texts)
+    assert len(json.loads(raw)) == len(texts)
+    assert raw_objects(raw.encode()) == [text.encode() for text in texts]
+
+
+def test_b2_several_probes_keep_their_raw_params():
+    raw = b'[{"method":"server/discover","params":{"n":1.0, "x":"],["}}, {"params":{ },"method":"server/discover"}]'
+    assert read_probes(raw, "X") == [b'{"n":1.0, "x":"],["}', b"{ }"]
+    with pytest.raises(UsageError, match="^X"):
+        read_probes(b'[{"method":"tools/list","params":{}}]', "X")
+
+
+# ------------------------------------------------------------------------------------ --as: the known clients
+
+@pytest.mark.parametrize("name", KNOWN_CLIENTS)
+def test_as_the_plan_of_each_known_client_can_be_sent(name):
+    plan = read_plan(name, {b"MCP_LAZY_CHECK_INITIALIZE": b"ignored", b"MCP_LAZY_CHECK_BEFORE": b"ignored"})
+    assert plan.client == name and len(set(plan.handshakes)) == len(plan.handshakes) > 0
+    for raw in plan.handshakes:
+        told = json.loads(raw)
+        assert list(told) == ["protocolVersion", "capabilities", "clientInfo"] and set(told["clientInfo"]) >= {"name", "version"}
+        assert b"\n" not in raw
+
+
+CAPTURES = {
+    "claude-code": "claude-code", "codex": "codex", "gemini": "gemini-cli", "opencode": "opencode", "copilot": "copilot-cli",
+    "cline": "cline", "grok": "grok", "qwen": "qwen-code", "continue": "continue-cli", "pi": "pi", "mcporter": "mcporter",
+    "inspector": "inspector-cli", "fastmcp": "fastmcp-client", "py-sdk-1": "py-sdk-1-client", "py-sdk-2": "py-sdk-2-client-auto",
+    "py-sdk": "py-sdk-2-client-auto", "ts-sdk-1": "ts-sdk-1-client", "ts-sdk-2": "ts-sdk-2-client-auto",
+    "ts-sdk": "ts-sdk-2-client-auto"}
+
+
+def captured(client, method):
+    """The params of this method in all captures of a client, compact, in their order."""
+    folder = Path(os.environ.get("MCP_LAZY_HANDSHAKES", "/nonexistent"))
+    (path,) = list(folder.glob(client + "-[0-9]*.jsonl")) or pytest.skip("MCP_LAZY_HANDSHAKES names no folder with captures")
+    found = []
+    for line in path.read_text("utf-8").strip("\n").split("\n"):
+        message = json.loads(line).get("msg")
+        if isinstance(message, dict) and message.get("method") == method:
+            found.append(json.dumps(message["params"], separators=(",", ":"), ensure_ascii=False).encode())
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_as_each_known_client_asks_what_was_captured(name):
+    """Version and capabilities of every kind of start, none besides, in the captured member order."""
+    def asked(raws):
+        return sorted((members(raw)["protocolVersion"], members(raw)["capabilities"]) for raw in raws)
+    plan = read_plan(name, {})
+    assert asked(plan.handshakes) == sorted(set(asked(captured(CAPTURES[name], "initialize"))))
+    assert plan.probes == captured(CAPTURES[name], "server/discover"), "B5: the exact text of its probe"
+
+
+def test_as_the_table_has_a_capture_for_every_name():
+    assert set(CAPTURES) == set(KNOWN_CLIENTS)
+
+
+# ----------------------------------------------------------------------------------- texts for people
+
+def test_the_usage_names_the_commands_and_every_option():
+    text = usage()
+    assert "mcp-lazy --check" in text and "mcp-lazy cache list" in text
+    assert [option.name for option in OPTIONS if "--%s " % option.name not in text] == []
+
+
+@pytest.mark.parametrize("seconds, text", [
+    (-5, "0 s"), (0, "0 s"), (0.9, "0 s"), (119.9, "119 s"), (120, "2 min"), (7199, "119 min"), (7200, "2 h"), (172799, "47 h"),
+    (172800, "2 d"), (3 * 86400 + 100, "3 d"), (1e9, "11574 d")])
+def test_ages_have_one_unit(seconds, text):
+    assert age_text(seconds) == text
+
+
+@pytest.mark.parametrize("size, text", [
+    (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1048575, "1024.0 KiB"), (1048576, "1.0 MiB"), (67108864, "64.0 MiB")])
+def test_sizes_have_one_unit(size, text):
+    assert size_text(size) == text
+
+
+def test_a_table_pads_all_columns_but_the_last():
+    assert table_lines([("A", "BB", "C"), ("aaa", "b", "a long one")]) == ["A    BB  C", "aaa  b   a long one"]
+
+
+def test_b13_a_report_is_one_sorted_line_of_ascii():
+    assert report_text({"b": "<&>\u00fc\u2028", "a": [True, None, {"z": 1, "y": 2}]}) == (
+        '{"a":[true,null,{"y":2,"z":1}],"b":"\\u003c\\u0026\\u003e\\u00fc\\u2028"}\n')
+
+
+@pytest.mark.parametrize("text, found", [("0", 0), ("90s", 90), ("1h30m", 5400), ("30d", 30 * 86400), ("0d", 0)])
+def test_older_than_takes_durations_and_days(text, found):
+    assert older_than_s(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "d", "soon", "5", "-1h", "-3d", "1.5d", "3 d"])
+def test_older_than_takes_nothing_else(text):
+    with pytest.raises(UsageError, match="older-than"):
+        older_than_s(text)
+
+
+def test_words_of_the_cache_command():
+    asked = read_cache_words(["a", "--era=modern", "-json", "--older-than", "1h", "b", "--cache-dir", "/x"], {})
+    assert (asked.folder, asked.as_json, asked.era, asked.older_s, asked.filters) == ("/x", True, "modern", 3600, ["a", "b"])
+    asked = read_cache_words([], {b"MCP_LAZY_CACHE_DIR": b"/y"})
+    assert (asked.folder, asked.as_json, asked.era, asked.older_s, asked.filters) == ("/y", False, None, 0, [])
+    assert read_cache_words(["--cache-dir="], {b"HOME": b"/h"}).folder.startswith("/h/")

@@ -387,6 +387,12 @@ def test_design_4_3_the_roots_wait_ends_after_two_seconds():
     assert to_server(CALL) in [effect for effect, _ in book.open] and book.relay.state == LIVE
 
 
+def test_design_4_3_a_list_that_changes_while_the_queue_waits_for_the_roots_is_asked_for_again():
+    book = settling().then(relisted())
+    (book >> says(CHANGED) << own_list() >> relisted(MORE) << Save()).check()
+    assert book.relay.state == SETTLE
+
+
 def test_design_4_3_another_open_request_of_the_server_does_not_prolong_the_wait():
     book = settling().then(says(request("s0", "sampling/createMessage", {}) + request("s1", "roots/list")))
     (book >> result("s1", {"roots": []}) << to_server(result("s1", {"roots": []})) << Timer("settle", 0.1)

@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from harness import LINUX, MODULE, alive, children, group, is_guard, until
-from mcp_lazy import Loop, PeerError, Processes, Session, SpawnError, Tasks
+from mcp_lazy import (
+    Entry, Findings, Future, Loop, ModernRequest, PeerError, Processes, Recording, Refused, Session, Silence, SpawnError, Tasks,
+    entry_key, list_params, probe_keys, read_handshake, within)
 
 EXAMPLE = [sys.executable, "-I", "-S", str(MODULE), "demo", "--server"]
 HELLO = b'{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}'
@@ -211,3 +213,95 @@ def test_a_program_that_does_not_start_is_an_error_without_a_leak(client):
             Session(client.loop, client.processes, ["no-such-program-at-all"])
     assert count() == before
     assert [pid for pid in children(os.getpid()) if not is_guard(pid) and alive(pid)] == []
+
+
+# ------------------------------------------------------------------------------------------- check
+
+def test_an_error_answer_keeps_its_raw_text_and_its_code():
+    refused = Refused(b'{"code":-32601,"message":"no","data":{"a":1.0}}')
+    assert refused.raw == b'{"code":-32601,"message":"no","data":{"a":1.0}}' and refused.rpc_code == -32601
+    for raw in (b"", b"7", b'{"message":"no"}', b'{"code":'):
+        assert Refused(raw).rpc_code is None
+
+
+def test_a_future_that_takes_too_long_is_silence(client):
+    async def wait(future):
+        return await within(client.tasks, 0.01, future)
+    with pytest.raises(Silence):
+        client.run(wait(Future()))
+    done = Future()
+    done.set(7)
+    assert client.run(wait(done)) == 7
+
+
+@pytest.mark.parametrize("meta, cursor, params", [
+    (b"", None, b"{}"), (b"", b'"a/+="', b'{"cursor":"a/+="}'), (b'{"x":1.0}', None, b'{"_meta":{"x":1.0}}'),
+    (b"{}", b'""', b'{"_meta":{},"cursor":""}')])
+def test_b8_params_of_a_list_request(meta, cursor, params):
+    assert list_params(meta, cursor) == params
+
+
+GOOD = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "n", "version": ""}}
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"protocolVersion": None}, "protocolVersion is missing or no text"), ({"capabilities": []}, "capabilities is missing or no object"),
+    ({"serverInfo": "n"}, "serverInfo is missing or no object"), ({"serverInfo": {"name": "n"}}, "serverInfo.version is missing"),
+    ({"serverInfo": {"name": 7, "version": "1"}}, "serverInfo.name is missing")])
+def test_b10_what_a_handshake_lacks_is_named(change, words):
+    assert read_handshake(json.dumps(GOOD).encode()) == GOOD
+    with pytest.raises(PeerError, match=words):
+        read_handshake(json.dumps(dict(GOOD, **change)).encode())
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"null", b"7", b'"x"', b"", b'{"a":'])
+def test_b10_a_handshake_that_is_no_object(raw):
+    with pytest.raises(PeerError, match="no object"):
+        read_handshake(raw)
+
+
+CLIENT = b'"io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}'
+PROBE = b'{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",%s}}' % CLIENT
+
+
+def findings_of(recording):
+    return Findings(recording, []), ModernRequest(PROBE)
+
+
+def old_recording():
+    """One that knows the server as modern, with a list, and another entry."""
+    recording = Recording(["server"])
+    for version in ("2026-07-28", "2027-01-01"):
+        key = entry_key(version, {}, "", "modern")
+        entry = recording.entries[key] = Entry(*key)
+        Findings(recording, []).put(entry, "server/discover", False, [b'{"supportedVersions":["%s"]}' % version.encode()])
+        Findings(recording, []).put(entry, "tools/list", False, [b'{"tools":[]}'])
+    return recording
+
+
+def test_b12_a_probe_that_succeeds_replaces_its_entry_as_a_whole_and_no_other():
+    recording = old_recording()
+    findings, asked = findings_of(recording)
+    entry = findings.probe(asked, False, b'{"supportedVersions":[]}')
+    assert list(entry.answers) == ["server/discover"] and entry.answers["server/discover"].pages == [b'{"supportedVersions":[]}']
+    assert recording.entries[entry.key()] is entry and len(recording.entries) == 2
+    assert (entry.key(), "*") in findings.dirty()
+    (other,) = [one for one in recording.entries.values() if one is not entry]
+    assert list(other.answers) == ["server/discover", "tools/list"]
+
+
+def test_b7_b12_a_probe_that_is_not_found_is_kept_by_both_keys_and_empties_what_was_modern():
+    recording = old_recording()
+    findings, asked = findings_of(recording)
+    assert findings.probe(asked, True, b'{"code":-32601,"message":"no"}') is None
+    assert set(recording.before) == set(probe_keys(PROBE, ""))
+    assert [list(entry.answers) for entry in recording.entries.values()] == [[], ["server/discover", "tools/list"]]
+    assert findings.probe(asked, True, b'{"code":-32000,"message":"later"}') is None
+    assert recording.before == {}, "a passing trouble clears them"
+
+
+def test_a17_4_an_unsupported_version_is_kept_in_the_entry_as_an_error():
+    findings, asked = findings_of(Recording(["server"]))
+    entry = findings.probe(asked, True, b'{"code":-32022,"message":"no","data":{"supported":[]}}')
+    _, tolerant = probe_keys(PROBE, "")
+    assert entry.answers["server/discover"].is_error and tolerant not in findings.shelf.recording.before
