@@ -1823,10 +1823,12 @@ def lock_file(path):
     fd = posix.open(path, posix.O_RDWR | posix.O_CREAT | posix.O_CLOEXEC | posix.O_NONBLOCK, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return fd
-    except BlockingIOError:
-        posix.close(fd)
-        return None
+        if posix.fstat(fd).st_ino == posix.stat(path).st_ino:  # else it was removed between open and flock
+            return fd
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    posix.close(fd)
+    return None
 
 
 def append_to_file(path, raw):
@@ -2142,6 +2144,14 @@ class StderrSink:
         except OSError:  # nobody reads stderr any more
             self._backlog, self._left_out = bytearray(), 0
         self._loop.watch(self.fd, None, self.pump if self._backlog else None)
+
+
+    def drain(self, limit_s):
+        """Wait for a slow reader at the end of a command, this long at most."""
+        end_s = monotonic_s() + limit_s
+        self._loop.set_timer("drain", end_s, lambda: None)
+        while self._backlog and monotonic_s() < end_s:
+            self._loop.turn()
 
 
 class Journal:
@@ -2718,12 +2728,13 @@ def probe_keys(params_raw, scope):
 class Recording:
     """The entries of one file: {entry key: Entry}, and {probe key: Answer} of `server/discover` (B5).
 
-    owner: the command key where the file has another name (F3).
+    program: the words that may be shown; owner: the command key where the file has another name (F3); files: [(path,
+    size, mtime in ns)] of the program files, as they are in the key.
     """
-    __slots__ = ("program", "owner", "entries", "before")
+    __slots__ = ("program", "owner", "files", "entries", "before")
 
-    def __init__(self, program, owner=""):
-        self.program, self.owner, self.entries, self.before = program, owner, {}, {}
+    def __init__(self, program, owner="", files=()):
+        self.program, self.owner, self.files, self.entries, self.before = program, owner, files, {}, {}
 
     def read(self, raw):
         """Take over a file's bytes; nothing of what is not a recording of ours (A5.6). False if it was none."""
@@ -2789,8 +2800,10 @@ def _entry_of(item, results):
 
 def write_recording(recording):
     """The file's bytes: see the theory for their form."""
-    out = [b'{"schema":%d,"layout":%s,"owner":%s,"program":%s,"entries":[' % (
-        SCHEMA, json_string(LAYOUT), json_string(recording.owner), _strings(recording.program))]
+    files = b",".join(b'{"path":%s,"size":%d,"mtimeNs":%d}' % (json_string(path), size, mtime_ns)
+                      for path, size, mtime_ns in recording.files)
+    out = [b'{"schema":%d,"layout":%s,"owner":%s,"program":%s,"files":[%s],"entries":[' % (
+        SCHEMA, json_string(LAYOUT), json_string(recording.owner), _strings(recording.program), files)]
     separator = b""
     for entry in recording.entries.values():
         out[-1] += separator + b'{"era":%s,"protocolVersion":%s,"capabilities":%s,"scope":%s,"recordedAt":%d' % (
@@ -2851,7 +2864,7 @@ def merged_recording(disk, recording, dirty):
     """
     if disk is not None and newer_schema(disk):
         return None
-    merged = Recording(recording.program, recording.owner)
+    merged = Recording(recording.program, recording.owner, recording.files)
     if disk:
         merged.read(disk)
     for key, member in sorted(dirty):
@@ -3136,7 +3149,7 @@ def load_store(options):
     words, programs, shown = options.command
     key = file_key(words, programs)
     owner = key if options.name is not None else ""
-    recording = Recording(shown, owner)
+    recording = Recording(shown, owner, [found[1:] for found in programs])
     path = "%s/%s.json" % (options.cache_dir, options.name if options.name is not None else key)
     trouble = private_dir_trouble(options.cache_dir, create=False)
     if trouble in ("owned by another user", "others may write to it", "not a directory"):
@@ -5989,7 +6002,7 @@ def main():
 # ----------------------------------------------------------------------------
 DISCOVER, TEMPLATES = OPENING["modern"], "resources/templates/list"
 # The part of the deadline that a probe may take; what is asked beside the point waits EXTRA_WAIT_S.
-PROBE_SHARE, EXTRA_WAIT_S, PROGRESS_S = 3, 1.0, 0.2
+PROBE_SHARE, EXTRA_WAIT_S, PROGRESS_S, STDERR_WAIT_S = 3, 1.0, 0.2, 1.0
 # Errors by which a legacy server may mean that it does not know a probe.
 UNCLEAR = (INVALID_PARAMS, INVALID_REQUEST)
 
@@ -6286,6 +6299,7 @@ class Progress:
         self._on = False
         self._loop.clear_timer("progress")
         self.put(b"")
+        self._sink.drain(STDERR_WAIT_S)
 
 
 class Check:
@@ -6795,10 +6809,11 @@ CacheWords = record("CacheWords", "folder as_json era older_s filters", "what fo
 
 class Stored:
     """One file that has the name of a recording. problem: why it cannot be used, None if it can; fault: is that a damage?"""
-    __slots__ = ("key", "path", "size", "used_s", "recording", "program", "command", "problem", "fault")
+    __slots__ = ("key", "path", "size", "used_s", "recording", "program", "command", "files", "problem", "fault")
 
     def __init__(self, folder, key, facts):
         self.key, self.path, self.recording, self.program = key, "%s/%s.json" % (folder, key), None, []
+        self.files = []
         self.size, self.used_s, self.problem, self.fault, self.command = facts[0], facts[1], None, False, "?"
         raw = read_private_file(self.path, MAX_RECORDING_BYTES) if facts[3] else None
         if raw is None:
@@ -6817,6 +6832,7 @@ class Stored:
                 return self._is_bad("it belongs to %s version" % ("a newer" if schema > SCHEMA else "an older"), False)
             self.recording = Recording([], document["owner"])
             self.program = [str(word) for word in document["program"]]
+            self.files = [(one["path"], one["size"], one["mtimeNs"]) for one in document.get("files", ())]
             self.command = " ".join(self.program)
             pages = self.recording.read(raw) and [
                 page for answer in self.answers() for page in answer.pages if not isinstance(parse_json(page), dict)]
@@ -6894,7 +6910,9 @@ def read_cache_words(words, environment):
         name, equals, text = word.lstrip("-").partition("=")
         if name not in ("json", "era", "older-than", "cache-dir"):
             raise UsageError("cache: no such option: %s\n%s" % (word.partition("=")[0], CACHE_USAGE.rstrip()))
-        if name != "json" and not equals:
+        if name == "json":
+            text = parse_switch(text if equals else "true")
+        elif not equals:
             if at == len(words):
                 raise UsageError("cache: --%s needs a value" % name)
             text, at = words[at], at + 1
@@ -6902,7 +6920,14 @@ def read_cache_words(words, environment):
     if given.get("era", "legacy") not in OPENING:
         raise UsageError("cache: --era is legacy or modern, not %r" % given["era"])
     folder = given.get("cache-dir") or filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"") or user_cache_dir(environment)
-    return CacheWords(folder, "json" in given, given.get("era"), older_than_s(given.get("older-than", "0")), filters)
+    return CacheWords(folder, given.get("json", False), given.get("era"), older_than_s(given.get("older-than", "0")), filters)
+
+
+def parse_switch(text):
+    try:
+        return parse_bool(text)
+    except ValueError as error:
+        raise UsageError("cache: --json: %s" % error) from None
 
 
 def older_than_s(text):
@@ -6989,17 +7014,13 @@ def cache_check(items, now_s):
 
 
 def program_trouble(item):
-    """Why a recording's program is another one now, None if it is not: its files are part of the key."""
-    newest_s = max([answer.at_ms for answer in item.answers()] or [0]) / 1000
-    for index, word in enumerate(item.program):
-        path = find_program(word) if index == 0 else word
-        if index and word[:1] != "/":
-            continue  # relative to a folder that is not known here
-        facts = file_facts(path, follow=True) if path else None
-        if facts is None:
-            return "the program %s is gone" % word
-        if max(facts[1:3]) > newest_s:  # the ctime tells of a file that was put in place with an old mtime
-            return "the program %s has changed" % word
+    """Why a recording's program is another one now, None if it is not: size and time of its files are part of the key."""
+    for path, size, mtime_ns in item.files:
+        seen = program_stat(path)
+        if seen is None:
+            return "the program file %s is gone" % path
+        if seen[:2] != (size, mtime_ns):
+            return "the program file %s has changed" % path
     return None
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from harness import FAKE, VERSION
-from test_check import MODERN, both_eras, passes
+from test_check import MODERN, both_eras, envelope, passes
 
 DAY_S = 86400
 SECRET = "hunter2-in-an-argument"
@@ -321,6 +321,38 @@ def test_check_finds_programs_that_changed(box, change):
     cache(box, "check", "alpha.py", status=1)
 
 
+def test_check_does_not_blame_what_is_still_used(box):
+    """Mode, owner and links of a program are not in the key (A5.1, design 6): size and time are."""
+    fake, _ = recorded(box, "alpha.py")
+    program = box.path / "alpha.py"
+    program.chmod(0o755)
+    program.chmod(0o644)
+    os.link(str(program), str(box.path / "another-name.py"))
+    starts = fake.starts()
+    relay = box.relay(fake)
+    relay.handshake()
+    relay.finish()
+    assert fake.starts() == starts, "this recording is of use"
+    cache(box, "check")
+
+
+def test_check_of_a_program_found_on_path(box):
+    """Word 0 without a slash: a shell's name for it is what was recorded."""
+    folder = box.path / "bin"
+    folder.mkdir()
+    tool = folder / "my-mcp"
+    tool.write_text("#!/bin/sh\nexec %s\n" % " ".join("'%s'" % word for word in box.fake().argv))
+    tool.chmod(0o755)
+    env = box.env(PATH="%s:%s" % (folder, os.environ["PATH"]))
+    relay = box.relay(["my-mcp", "--token=" + SECRET], env=env)
+    relay.handshake()
+    relay.finish()
+    assert "my-mcp" in cache(box, "check", env=env)
+    assert SECRET not in cache(box, "show", env=env)
+    tool.unlink()
+    assert "my-mcp" in cache(box, "check", status=1, env=env)
+
+
 def test_check_looks_at_every_odd_file_and_blames_what_can_not_be_used(box):
     recorded(box, "alpha.py")
     made = odd_files(box)
@@ -395,6 +427,32 @@ def test_clear_in_the_default_directory_leaves_the_bytecode(box):
     assert len(box.recordings(place)) == 1
     cache(box, "clear", env=env)
     assert box.recordings(place) == [] and list((place / "bytecode").rglob("*.pyc"))
+
+
+def test_clear_while_a_session_runs_disturbs_nothing(box):
+    """It goes on; what it learns is written again, and the next session is warm."""
+    fake = server(box, "alpha.py")
+    relay = box.relay(fake)
+    relay.handshake()
+    relay.ask("tools/list")
+    cache(box, "clear")
+    assert box.recordings() == []
+    relay.call("pid")
+    relay.finish()
+    box.record(fake)
+    starts = fake.starts()
+    relay = box.relay(fake)
+    relay.handshake()
+    relay.ask("tools/list")
+    assert fake.starts() == starts
+
+
+def test_json_is_a_boolean_like_every_other(box):
+    """A1.3, A3: `--json=false` is off, `--json=maybe` an error."""
+    recorded(box, "alpha.py")
+    assert "alpha.py" in cache(box, "list", "--json=false") and not cache(box, "list", "--json=false").startswith(("[", "{"))
+    assert json.loads(cache(box, "list", "-json=true"))
+    cache(box, "list", "--json=maybe", status=2)
 
 
 def test_clear_by_age_and_era(box):
@@ -511,6 +569,19 @@ def test_a5_10_last_use_is_the_files_mtime_touched_once_a_day(box):
     then = path.stat().st_mtime_ns
     session()
     assert path.stat().st_mtime_ns == then
+
+
+def test_a5_10_a_modern_session_is_a_use_too(box):
+    """It has no handshake: discovery alone, answered from the recording."""
+    fake = both_eras(box, era="modern")
+    passes(box, fake)
+    (path,) = box.recordings()
+    unused_for(path, 50 * 3600)
+    starts = fake.starts()
+    relay = box.relay(fake)
+    relay.ask("server/discover", envelope())
+    relay.finish()
+    assert fake.starts() == starts and abs(path.stat().st_mtime - time.time()) < 60
 
 
 def test_a5_10_a_used_recording_survives_its_90_days(box):

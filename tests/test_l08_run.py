@@ -27,6 +27,20 @@ def high_water_kib(pid):
         return int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1))
 
 
+def held_bytes(pid):
+    """What it has read and not written, from any descriptor and in all its life."""
+    with open("/proc/%d/io" % pid) as file:
+        found = dict(line.split(": ") for line in file.read().splitlines())
+    return int(found["rchar"]) - int(found["wchar"])
+
+
+def steady(value, spell_s=0.05):
+    """The value, if it is the same a moment later."""
+    before, end_s = value(), time.monotonic() + spell_s
+    until(lambda: time.monotonic() > end_s)
+    return before if value() == before else None
+
+
 def live(box, fake, *options):
     relay = box.relay(fake, *options)
     relay.handshake()
@@ -50,10 +64,13 @@ def test_a10_15_a_client_that_does_not_read_holds_the_server_and_loses_nothing(b
     before = high_water_kib(relay.pid)
     call = relay.start_call("notify", times=600, bytes=100000)
     until(lambda: high_water_kib(relay.pid) - before > 30 * 1024, what="a full output")
+    held = until(lambda: steady(lambda: held_bytes(relay.pid)), what="the end of the reading")
+    assert 31 * MIB < held < 34 * MIB, "32 MiB, what was under way, and its own start"
     assert relay.result(call)["content"], "the server went on when the client read"
     numbers = [found["params"]["n"] for found in relay.kept]
     assert numbers == list(range(600))
-    assert high_water_kib(relay.pid) - before < 40 * 1024, "32 MiB, and what was under way"
+    # The allocator keeps holes: on a loaded machine one run in eight had a high water of 44 MiB.
+    assert high_water_kib(relay.pid) - before < 48 * 1024
 
 
 @slow
