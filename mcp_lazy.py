@@ -3063,10 +3063,10 @@ class PageSet:
         if self.method in LIST_MEMBER and found.get(LIST_MEMBER[self.method], b"")[:1] != b"[":
             raise PeerError("%s is missing or no array" % LIST_MEMBER[self.method])
         self._bytes += len(result)
+        self.pages.append(bytes(result))
         self.too_long = self._bytes > MAX_RESULT_BYTES
         if self.too_long:
             raise PeerError("it is over %d bytes" % MAX_RESULT_BYTES)
-        self.pages.append(bytes(result))
         cursor = found.get("nextCursor", b"null") if self.method in LIST_MEMBER else b"null"
         if cursor in (b"null", b'""'):  # "" may lead on (26, pagination) or be an end: a client that follows it wakes the server
             return None
@@ -3226,6 +3226,10 @@ MAX_STREAMS, MAX_SERVED = 64, 256
 CONFIRM_MS = 60 * 1000
 INVALID_CURSOR = error_object(INVALID_PARAMS, "invalid cursor: the list has changed, read it from its start")
 NOT_FOUND = error_object(METHOD_NOT_FOUND, "Method not found")
+
+
+def is_own_id(key):
+    return isinstance(key, str) and key.startswith(OWN_ID)
 
 
 class Lessons:
@@ -4410,7 +4414,7 @@ class ServerDesk:
             return False
         flight = relay.flights.take(key)
         if flight is None:  # a second or late answer: ours is nobody's business (A8.2), theirs may be of use to them
-            return relay.streams.ended(key, line) is not False and not (isinstance(key, str) and key.startswith(OWN_ID))
+            return relay.streams.ended(key, line) is not False and not is_own_id(key)
         if flight.note is not None or flight.startup:
             try:
                 if self._learn(flight, members(line)):
@@ -4506,7 +4510,7 @@ class ServerDesk:
                 self._own_answer(own, canonical(value).encode("ascii"))
                 continue
             if item.kind == RESPONSE and relay.flights.take(item.id_key) is None:
-                if relay.flights.was_overdue(item.id_key):
+                if relay.flights.was_overdue(item.id_key) or is_own_id(item.id_key):
                     continue
             elif item.kind == REQUEST:
                 relay.flights.server[item.id_key] = item.id_raw
@@ -5927,8 +5931,9 @@ def say(text):
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError) as error:
         sys.stdout = None  # or the interpreter tries once more and complains
+        sys.stderr.write("mcp-lazy: cannot write to stdout: %s\n" % (getattr(error, "strerror", None) or "it is closed"))
         return EXIT_FAILED
     return EXIT_OK
 
@@ -5993,8 +5998,8 @@ def main():
 # handshake gets a second process, started when the first is gone (servers lock
 # files). A client whose capabilities differ between health check and session
 # shakes hands for each, in a process of its own.
-# -32602, -32600 or silence and then a good handshake in the same process is a
-# legacy server (Python SDK 1.x), recorded as -32601. Other errors may pass.
+# -32602 or -32600 and then a good handshake in the same process is a legacy server
+# (Python SDK 1.x), recorded as -32601. Silence is no answer, a late success is one.
 #
 # The deadline and signals raise their error where the flow waits; the ladder
 # alone is never broken off. What can still go wrong: a request that the server
@@ -6115,7 +6120,7 @@ class Session:
 
     def _answered(self, key, parts):
         future = self._waiting.pop(key, None)
-        if future is not None and "result" in parts:
+        if future is not None and parts.get("error", b"null") == b"null" and "result" in parts:
             future.set(parts["result"])
         elif future is not None:
             future.fail(Refused(parts.get("error", b"")))
@@ -6376,8 +6381,8 @@ class Check:
         text = str(error)
         if isinstance(error, Refused):
             text = "the server answered with error %s: %s" % (error.rpc_code, error_text({"error": error.raw}))
-        what = "cannot start the server" if self.stage == "start" else self._what
-        text = "%s: %s: %s" % (self._settings.server_name, what, text)
+        text = "%s: %s: %s" % (
+            self._settings.server_name, "cannot start the server" if self.stage == "start" else self._what, text)
         if self._session is not None:
             text = "; ".join([text] + self._session.evidence())
         if "Ok to proceed" in text or "Need to install" in text:  # npx
@@ -6472,7 +6477,9 @@ class Check:
         try:
             result = await session.request("initialize", params_raw)
         except Refused as error:
-            if fresh and "modern" in self.findings.eras:
+            if fresh and "modern" in self.findings.eras and error.rpc_code in UNCLEAR + RECORDED_ERRORS:
+                self.findings.shelf.select(told)
+                self.findings.entry(self.findings.shelf.entry.key())  # what was recorded before is no longer so (B12)
                 return
             if fresh or error.rpc_code != UNSUPPORTED_VERSION:
                 raise
@@ -6488,8 +6495,8 @@ class Check:
         self.findings.shelf.select(told)
         entry = self.findings.entry(self.findings.shelf.entry.key(), False, result)
         session.notify("notifications/initialized")
-        self._settle(legacy=True)
         lists = await self._lists(entry, found["capabilities"], b"")
+        self._settle(legacy=True)
         entry.start_requests = sorted(set(session.asked))
         self.findings.eras["legacy"] = Heard(version, server_info(entry), lists)
 
@@ -6498,7 +6505,7 @@ class Check:
         for asked, future in self._doubtful:
             if future.done and future.error is None:  # late, but
                 self.findings.probe(asked, False, future.value)
-            elif legacy and (not future.done or future.error.rpc_code in UNCLEAR + (METHOD_NOT_FOUND,)):
+            elif legacy and future.done and future.error.rpc_code in UNCLEAR + (METHOD_NOT_FOUND,):
                 self.findings.probe(asked, True, NOT_FOUND)
         self._doubtful = []
 
@@ -6562,7 +6569,7 @@ def read_handshake(raw):
     PageSet("initialize").add(raw)
     found = parse_json(raw)
     for name, kind in (("protocolVersion", str), ("capabilities", dict), ("serverInfo", dict)):
-        if not isinstance(found.get(name), kind):
+        if not isinstance(found.get(name), kind) or found[name] == "":
             raise PeerError("%s is missing or no %s" % (name, "text" if kind is str else "object"))
     for name in ("name", "version"):
         if not isinstance(found["serverInfo"].get(name), str):
@@ -6904,6 +6911,9 @@ def read_cache_words(words, environment):
     while at < len(words):
         word = words[at]
         at += 1
+        if word == "--":
+            filters, at = filters + words[at:], len(words)
+            continue
         if word[:1] != "-" or len(word) < 2:
             filters.append(word)
             continue
@@ -6917,6 +6927,8 @@ def read_cache_words(words, environment):
                 raise UsageError("cache: --%s needs a value" % name)
             text, at = words[at], at + 1
         given[name] = text
+    if "" in filters:
+        raise UsageError("cache: an empty FILTER would be every recording; leave it out to say that")
     if given.get("era", "legacy") not in OPENING:
         raise UsageError("cache: --era is legacy or modern, not %r" % given["era"])
     folder = given.get("cache-dir") or filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"") or user_cache_dir(environment)
@@ -7050,7 +7062,8 @@ def remove_recording(item):
 
 def cache_prune(items, now_s):
     """(for JSON, lines, exit status): remove what nobody used for long."""
-    return cache_clear([item for item in items if now_s - item.used_s > UNUSED_S], now_s)
+    unused = [item for item in items if now_s - item.used_s > UNUSED_S]
+    return cache_clear([item for item in unused if item.problem is None or item.fault], now_s)  # other versions note no use
 
 
 def remove_leftovers(folder, now_s):

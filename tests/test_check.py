@@ -519,6 +519,14 @@ def test_b8_the_full_ladder_ends_a_server_that_does_not_obey(box):
     assert len(fake.events("saved")) == 1, "a server that leaves in its own time is not killed"
 
 
+@pytest.mark.parametrize("kind", ["sleeper", "stubborn", "middle"])
+def test_b8_what_the_server_left_behind_ends_with_it(box, kind):
+    """A13.2: it goes at the end of its input; its descendants do not, and are killed."""
+    fake = box.fake(children=[kind])
+    passes(box, fake)
+    assert fake.events("end") and fake.descendants()
+
+
 @pytest.mark.parametrize("method", ["initialize"] + LISTS)
 def test_b9_expiry_names_the_method(box, method):
     fake = box.fake(prompts=1, resources=1, templates=1)
@@ -864,6 +872,32 @@ def test_b12_the_entry_is_replaced_as_a_whole(box):
     assert relay.handshake()["serverInfo"]["version"] == "2"
     relay.answer(relay.request("prompts/list"))
     assert fake.starts() == starts + 1
+
+
+def test_b12_a_modern_era_that_is_gone_is_forgotten(box):
+    fake = both_eras(box)
+    assert passes(box, fake)["eras"] == ["modern", "legacy"]
+    fake.set(era="legacy")
+    assert passes(box, fake)["eras"] == ["legacy"]
+    starts = fake.starts()
+    relay = box.relay(fake)
+    assert relay.error(relay.request("server/discover", envelope()))["code"] == -32601
+    relay.finish()
+    session(box, fake)
+    assert fake.starts() == starts + 1, "asked, because this client's probe is another text"
+
+
+def test_b12_a_legacy_era_that_is_gone_is_forgotten(box):
+    """No client may be told of a handshake that the server refuses: the last check has seen that."""
+    fake = both_eras(box)
+    assert passes(box, fake)["eras"] == ["modern", "legacy"]
+    fake.set(era="modern")
+    assert passes(box, fake)["eras"] == ["modern"]
+    relay = box.relay(fake)
+    relay.send(initialize(0))
+    assert relay.error(0)["code"] == -32022
+    relay.finish()
+    modern_session(box, fake)
 
 
 def test_b12_a_check_confirms_an_empty_list(box):

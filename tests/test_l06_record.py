@@ -706,9 +706,11 @@ def test_a6_9_the_cursor_leads_on_until_there_is_none(method):
 def test_a6_9_case_054_what_can_never_become_a_whole_list(page, reason):
     pages = PageSet("tools/list")
     assert pages.add(page_of(cursor="first")) == b'"first"'
-    with pytest.raises(PeerError, match=reason):
-        pages.add(page)
-    assert not pages.too_long
+    fresh = PageSet("tools/list")
+    for one in (pages, fresh) if "first" not in page.decode() else (pages,):
+        with pytest.raises(PeerError, match=reason):
+            one.add(page)
+        assert not one.too_long
 
 
 def test_a6_9_a_list_ends_at_a_thousand_pages():

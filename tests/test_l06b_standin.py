@@ -4,17 +4,18 @@ The first half asks the Shelf alone; the second runs Listings, OwnRequests and S
 on the simulated clock (tests/playbook.py).
 """
 
+import gc
 import json
 
 import pytest
 
 import mcp_lazy as lazy
-from mcp_lazy import (ASLEEP, BEFORE, LIVE, STOPPING, Answer, ClientGone, CloseInput, Entry, Exited, OutputClosed, Recording, Release, Save,
-                      Shelf, Spawn, Spawned, Write, cache_hints, entry_key, merged_recording, read_modern, write_recording)
+from mcp_lazy import (ASLEEP, BEFORE, LIVE, STOPPING, Answer, ClientGone, CloseInput, Entry, Exited, OutputClosed, Release, Save,
+                      Shelf, Spawn, Spawned, Write, cache_hints, merged_recording, read_modern, write_recording)
 from playbook import Failure, Playbook, Timer, advance, says, to_client, to_server
 from sim import (INITIALIZED, MODERN, START_MS, VERSION, acknowledged, both, discovery, engine, handshake, initialize, line, listen, meta,
                  modern, modern_recording, notification, raw, recorded_answer, recording, refusal, request, result, tagged)
-from test_l06_record import AT_MS, B5_KEY, B6_KEY, CLAUDE, DISCOVERY, EMPTY, RESULT, TOOLS, answer, entry_of, read, recording_of, shown
+from test_l06_record import AT_MS, B5_KEY, B6_KEY, CLAUDE, EMPTY, RESULT, TOOLS, answer, entry_of, read, recording_of
 
 HOUR_MS = 3600 * 1000
 
@@ -306,9 +307,12 @@ def test_a5_9_many_clients_of_one_session_are_forgotten_again_if_nothing_was_lea
     shelf.select(client())
     kept = shelf.entry
     shelf.learn_initialize(kept, RESULT, replayed=False)
+    gc.collect()
+    before = sum(isinstance(one, Entry) for one in gc.get_objects())
     for number in range(500):
         assert shelf.select(client(capabilities={"x": number})) and shelf.initialize() is None
-    assert list(shelf.recording.entries.values()) == [kept] and len(shelf._fresh) <= 100
+    assert list(shelf.recording.entries.values()) == [kept]
+    assert sum(isinstance(one, Entry) for one in gc.get_objects()) - before <= 100
     assert shelf.select(client()) and shelf.entry is kept
 
 
@@ -780,6 +784,14 @@ def test_section_4_what_the_server_would_not_take_is_refused_without_it(method, 
     assert found["id"] == "x" and found["error"]["code"] == code and book.relay.state == ASLEEP
 
 
+@pytest.mark.parametrize("params", [[], 5, None, "x"], ids=repr)
+def test_a17_1_a_probe_that_cannot_be_read_is_for_the_server(params):
+    one = line(id=1, method="server/discover", params=params)
+    book = asleep() >> one << Spawn() << Timer("startup", 60) << to_server(one)
+    (book.then(Spawned(1)) >> says(refusal(1, -32602)) << lazy.ClearTimer("startup") << to_client(refusal(1, -32602))).check()
+    assert not book.relay.shelf.recording.before
+
+
 def test_section_4_a_call_is_never_refused_here():
     one = modern(1, "tools/call", meta("2099-01-01"))
     (asleep() >> one << Spawn() << Timer("startup", 60) << to_server(one)).then()
@@ -1192,6 +1204,17 @@ def test_a6_9_a_mismatch_is_an_invalid_cursor_and_a_change(odd):
     told = written(book, "client").splitlines(True)
     assert json.loads(told[0])["id"] == 3 and json.loads(told[0])["error"]["code"] == -32602 and told[1:] == [tagged("L")]
     assert [effect for effect, at_s in book.open if Timer("relist", 2).matches(effect, at_s)] and not book.relay.flights
+
+
+def test_a6_9_a_mismatch_that_was_told_already_is_only_an_invalid_cursor():
+    """The list was replaced while we read: the client has the new one already."""
+    book, ask = live_with_cursor(1)
+    book.then(modern(4, "tools/list"), ask)
+    (book >> says(result(4, page(7, True))) << Save()).then()
+    assert pages_in(book) == [page(7, True)]
+    book >> own_answer("page", 1, page(7, True))
+    told = written(book, "client")
+    assert json.loads(told)["error"]["code"] == -32602 and not [effect for effect, at_s in book.open if Timer("relist", 2).matches(effect, at_s)]
 
 
 def test_a6_9_a_translation_that_the_server_refuses_is_refused():

@@ -148,7 +148,7 @@ def test_a7_6_a7_10_the_rest_starts_with_a_replay(one):
     (warm() >> one << Spawn() << Timer("startup", 60) << own_initialize()).check()
 
 
-@pytest.mark.parametrize("one", [request(1, "server/discover", {}), modern(1, "tools/list"), modern(1, "tools/call")])
+@pytest.mark.parametrize("one", [request(1, "server/discover", {}), modern(1, "tools/list"), modern(1, "tools/call")], ids=["probe", "list", "call"])
 def test_a17_6_a_request_of_the_modern_era_starts_without_a_replay(one):
     """A probe counts as one with any params (A17.1), also behind a handshake of the other era."""
     book = warm() >> one << Spawn() << Timer("startup", 60) << to_server(one)
@@ -156,7 +156,7 @@ def test_a17_6_a_request_of_the_modern_era_starts_without_a_replay(one):
     assert not [effect for effect, _ in book.open if type(effect) is Write]
 
 
-@pytest.mark.parametrize("one", [request(1, "server/discover", {}), modern(1, "tools/list")])
+@pytest.mark.parametrize("one", [request(1, "server/discover", {}), modern(1, "tools/list")], ids=["probe", "list"])
 def test_a10_1_a_modern_listing_behind_a_legacy_handshake_holds_the_deadline_of_its_start(one):
     (warm() >> one << Spawn() << Timer("startup", 60) << to_server(one)
      >> Spawned(1) >> advance(60.0) << Failure(1, "timed out after 1m0s") << CloseInput(False) << Timer("ladder", 0.25)).check()
@@ -535,6 +535,18 @@ def test_a7_15_an_answered_batch_is_closed():
     assert not book.check().relay.flights
 
 
+def test_a8_2_an_answer_to_our_own_request_in_a_batch_is_taken_out():
+    """A server that collects what it says: the client gets the rest, as an array."""
+    own = json.loads(relisted().raw)
+    both = raw([json.loads(result(7)), own]) + b"\n"
+    book = replaying().then(replayed(), b"[%s]\n" % request(8, "x").strip())
+    book >> says(both) << ClearTimer("startup")
+    ((effect, _),) = book.open
+    assert json.loads(effect.raw) == [json.loads(result(7))] and effect.side == CLIENT
+    assert not book.relay.own.refreshing() and [flight.id_raw for flight in book.relay.flights] == [b"8"]
+    (replaying().then(replayed()) >> says(raw([own]) + b"\n") << ClearTimer("startup")).check()
+
+
 def test_a7_15_a_batch_before_any_handshake_holds_the_deadline():
     """A10.1: or a server that never answers it would hang for ever."""
     batch = b"[%s]\n" % request(1, "tools/list").strip()
@@ -630,7 +642,8 @@ def test_a10_14_an_answer_that_does_not_parse_is_noise_and_the_deadline_still_ho
 
 def test_a10_14_an_own_answer_that_does_not_parse_is_noise():
     broken = b'{"jsonrpc":"2.0","id":"mcp-lazy-init-1","result":{"a":"' + b"x" * 2000 + b'"]}}\n'
-    (replaying() >> says(broken) << None).check()
+    (replaying() >> says(broken) << None
+     >> replayed() << to_server(INITIALIZED) << own_list() << Timer("window", 2) << to_server(CALL)).check()
 
 
 @pytest.mark.parametrize("noise, kind", [
