@@ -3195,8 +3195,9 @@ def older_recording(options):
 # server/discover has three keys. A success, or -32022, is found by the entry or by
 # the exact text of the request, whichever is newer. A refusal (-32601) is found by
 # that text or, so that it outlives an update of the client, by the text without the
-# client's version (B5, B6). A server that calls a sound probe invalid and takes `initialize` next is as
-# legacy as one that says -32601 (Python SDK 1.x says -32602), and recorded as that.
+# client's version (B5, B6). A server that calls a sound probe invalid (Python SDK
+# 1.x says -32602) and answers `initialize`, next or in another session, is as legacy
+# as one that says -32601, and recorded as that.
 #
 # Pages. A list is recorded whole or not at all. Its cursors belong to a process
 # that is gone: the client gets ours, `mcp-lazy:GENERATION:INDEX`, the generation a
@@ -3445,6 +3446,11 @@ class Shelf(Lessons):
         return any(answer.is_error and error_code({"error": answer.pages[0]}) == METHOD_NOT_FOUND
                    for answer in self.recording.before.values()) and not self._known_modern()
 
+    def shakes_hands(self):
+        """True if the server is recorded with an answer to `initialize`, and with no other era."""
+        return not self._known_modern() and any(
+            entry.era == "legacy" and entry.opening() for entry in self.recording.entries.values())
+
     def _known_modern(self):
         return [entry for entry in self.recording.entries.values() if entry.era == "modern" and entry.opening()]
 
@@ -3664,7 +3670,10 @@ class Listings:
         except PeerError as error:
             relay.log("the discovery is not recorded: %s" % error, 1)
             return
-        relay.life.refused_probe = flight.before if error_code(parts) in (INVALID_REQUEST, INVALID_PARAMS) else None
+        unclear = error_code(parts) in (INVALID_REQUEST, INVALID_PARAMS) and flight.entry is not None
+        relay.life.refused_probe = flight.before if unclear else None
+        if unclear and relay.shelf.shakes_hands():
+            raw = NOT_FOUND
         relay.shelf.learn_probe(flight.before, is_error, raw)
         if not is_error and flight.entry is not None:
             relay.shelf.follow(flight.entry, flight.method, flight.before.meta_raw)

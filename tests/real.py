@@ -3,7 +3,8 @@
     scratch = Scratch(directory)                      installs, made on first use
     argv = scratch.server("memory")                   starts the server directly
     raw(scratch, "memory", argv)                      one session of a client: what it was answered, what ran
-    package(scratch, "memory", argv, "mcp2")          meanwhile, and what stayed
+    claude(scratch, "memory", argv)                   meanwhile, and what stayed
+    package(scratch, "memory", argv, "mcp2")
     inspector(scratch, "memory", argv)
 
 Every session has its own mark in the environment (harness.MARK), which a server hands down to all that it starts,
@@ -15,6 +16,7 @@ import json
 import os
 import pathlib
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,23 +25,32 @@ import time
 
 import harness
 
-PACKAGE_CLIENT = pathlib.Path(__file__).resolve().parent / "clients" / "package.py"
+HERE = pathlib.Path(__file__).resolve().parent
+COUNTED = HERE / "servers" / "counted.sh"
 LISTS = ("tools/list", "resources/list", "resources/templates/list", "prompts/list")
 VERSION = "2025-11-25"
 INSTALL_S = 600.0
 ANSWER_S = 30.0   # one answer on a busy machine, the start of npx included
 SESSION_S = 90.0  # one whole session of a foreign client
+MOST_PAGES = 20
 QUIET_S = 0.8     # server-everything announces and asks until 350 ms after `initialized`
 GONE_S = 5.0      # until everything is gone after the end of a session
 
-Server = collections.namedtuple("Server", "installer package tool arguments")
+# `pages` is the number of pages of its tools; `eras` what it speaks, as a report of --check says it.
+Server = collections.namedtuple("Server", "installer package tool arguments eras pages")
+BOTH, LEGACY, HELLO = ["modern", "legacy"], ["legacy"], {"message": "hello"}
 SERVERS = {
     "time": Server("pip", "mcp-server-time", "convert_time",
-                   {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}),
-    "memory": Server("npm", "@modelcontextprotocol/server-memory", "read_graph", {}),
-    "filesystem": Server("npm", "@modelcontextprotocol/server-filesystem", "list_allowed_directories", {}),
-    "everything": Server("npm", "@modelcontextprotocol/server-everything", "echo", {"message": "hello"}),
-    "npx": Server("npx", "@modelcontextprotocol/server-everything", "echo", {"message": "hello"}),
+                   {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}, BOTH, 1),
+    "memory": Server("npm", "@modelcontextprotocol/server-memory", "read_graph", {}, LEGACY, 1),
+    "filesystem": Server("npm", "@modelcontextprotocol/server-filesystem", "list_allowed_directories", {}, LEGACY, 1),
+    "everything": Server("npm", "@modelcontextprotocol/server-everything", "echo", HELLO, LEGACY, 1),
+    "npx": Server("npx", "@modelcontextprotocol/server-everything", "echo", HELLO, LEGACY, 1),
+    # Servers of ours (servers/pages.*) on the SDKs of both generations.
+    "py1": Server("python", "mcp<2", "echo", HELLO, LEGACY, 3),
+    "py2": Server("python", "mcp", "echo", HELLO, BOTH, 3),
+    "ts1": Server("node", "@modelcontextprotocol/sdk", "echo", HELLO, LEGACY, 3),
+    "ts2": Server("node", "@modelcontextprotocol/server", "echo", HELLO, BOTH, 3),
 }
 
 
@@ -126,12 +137,35 @@ class Scratch:
                   "--no-fund", "--loglevel=error", package)
         return self.path / where / "node_modules" / ".bin"
 
-    def server(self, name):
-        """argv that starts the server directly."""
-        server = SERVERS[name]
+    def python(self, generation):
+        """The interpreter of the venv that has the `mcp` package of this generation."""
+        return str(self.pip("mcp" + generation, "mcp<2" if generation == "1" else "mcp") / "python")
+
+    def node(self, generation, package, script):
+        """[node, script]; the script is copied beside the packages, where its imports look for them."""
+        self.npm("ts" + generation, package)
+        return ["node", shutil.copy2(str(HERE / script), str(self.path / ("ts" + generation)))]
+
+    def server(self, name, *before):
+        """argv that starts the server directly, behind the words `before`, and notes each start (see `starts`)."""
+        return ["sh", str(COUNTED), str(self.boxes / "starts")] + list(before) + self.command(name)
+
+    def starts(self):
+        """How many servers were ever started."""
+        try:
+            return len((self.boxes / "starts").read_text().splitlines())
+        except FileNotFoundError:
+            return 0
+
+    def command(self, name):
+        server, generation = SERVERS[name], name[-1]
         if server.installer == "npx":
             self.once("npx " + server.package, "npx", "-y", server.package)  # fetches it, and ends at EOF
             return ["npx", "-y", server.package]
+        if server.installer == "python":
+            return [self.python(generation), str(HERE / "servers" / "pages.py")]
+        if server.installer == "node":
+            return self.node(generation, server.package, "servers/pages.mjs") + [generation]
         command = server.package.replace("@modelcontextprotocol/", "mcp-")
         where = self.pip("mcp2", command) if server.installer == "pip" else self.npm("node", server.package)
         return [str(where / command)] + ([str(self.path / "files")] if name == "filesystem" else [])
@@ -160,10 +194,22 @@ class Scratch:
 # ---------------------------------------------------------------------------- sessions
 
 class Session:
-    """What a client was answered, what ran under its first process before the call and after it, what stayed."""
+    """What a client was answered, what ran under its first process before the call and after it, what stayed.
 
-    def __init__(self, answers, before, after, stayed, client=None):
-        self.answers, self.before, self.after, self.stayed, self.client = answers, before, after, stayed, client
+    `starts` are the servers that were started before the call, and those that were after it."""
+
+    def __init__(self, scratch):
+        self.answers, self.before, self.after, self.stayed, self.client = {}, {}, {}, [], None
+        self.started, self.starts, self.times = scratch.starts, [0, 0], {}
+        self.at_first = scratch.starts()
+
+    def look_before(self, mark):
+        self.before.update(below(mark))
+        self.starts[0] = self.started() - self.at_first
+
+    def look_after(self, mark):
+        self.after.update(below(mark))
+        self.starts[1] = self.started() - self.at_first - self.starts[0]
 
 
 class Raw(harness.Relay):
@@ -187,13 +233,26 @@ class Raw(harness.Relay):
             return {"result": {"roots": [{"uri": uri} for uri in self.roots]}}
         return {"error": {"code": -32601, "message": "Method not found"}}
 
-    def outcome(self, method, params=None):
+    def outcome(self, method, params=None, ident=None):
         """{"result": ...} or {"error": ...}, without the id."""
-        found = self.answer(self.request(method, params), ANSWER_S)
+        return self.bare(self.answer(self.request(method, params, ident), ANSWER_S))
+
+    @staticmethod
+    def bare(found):
         return {key: found[key] for key in ("result", "error") if key in found}
 
-    def open(self, capabilities):
-        hello = self.handshake(timeout=ANSWER_S, version=VERSION, capabilities=capabilities)
+    def pages(self, method, params=None):
+        """The outcome of each page; `params` are what every request has besides the cursor."""
+        return self.further([self.outcome(method, params)], method, params)
+
+    def further(self, found, method, params=None):
+        while found[-1].get("result", {}).get("nextCursor") is not None:
+            assert len(found) < MOST_PAGES, "%s does not come to an end" % method
+            found.append(self.outcome(method, dict(params or {}, cursor=found[-1]["result"]["nextCursor"])))
+        return found
+
+    def open(self, capabilities, **more):
+        hello = self.handshake(timeout=ANSWER_S, version=VERSION, capabilities=capabilities, **more)
         self.first_ms = 1000 * (time.monotonic() - self.started)
         return hello
 
@@ -215,56 +274,124 @@ class Raw(harness.Relay):
 
 def raw(scratch, name, argv, capabilities=None, roots=(), settle=False):
     """One session by hand; with `settle` it waits for what the server has to say at its start and at the end."""
-    server = SERVERS[name]
+    session = Session(scratch)
     with scratch.box() as (box, env):
-        client = Raw(scratch, box, argv, env, roots)
-        answers = {"initialize": {"result": client.open(capabilities or {})}}
+        client = session.client = Raw(scratch, box, argv, env, roots)
+        session.answers["initialize"] = {"result": client.open(capabilities or {})}
         if settle:
             client.quiet()
-        answers.update((method, client.outcome(method)) for method in LISTS)
-        before = below(box.mark)
-        answers["tools/call"] = client.outcome("tools/call", {"name": server.tool, "arguments": server.arguments})
-        after = below(box.mark)
-        if settle:
-            client.quiet()
-        client.end()
-        return Session(answers, before, after, left_after(box.mark, after, GONE_S), client)
+        session.answers.update((method, client.pages(method)) for method in LISTS)
+        call_and_end(session, client, SERVERS[name], settle)
+    return session
+
+
+def call_and_end(session, client, server, settle=False, **more):
+    """The tool call that ends every session, and the end of input."""
+    session.look_before(client.box.mark)
+    params = dict({"name": server.tool, "arguments": server.arguments}, **more)
+    session.answers["tools/call"] = client.outcome("tools/call", params)
+    session.look_after(client.box.mark)
+    if settle:
+        client.quiet()
+    client.end()
+    session.stayed += left_after(client.box.mark, session.after, GONE_S)
+
+
+# Claude Code's start-up as it was seen: a probe that it waits 3 s for on the pipe that it then uses.
+PROBE_S = 3.0
+CLAUDE = {"name": "claude-code", "title": "Claude Code", "version": "2.1.332",
+          "description": "Anthropic's agentic coding tool", "websiteUrl": "https://claude.com/claude-code"}
+CLAUDE_CAPABILITIES = {"roots": {"listChanged": True}, "elicitation": {"form": {}, "url": {}}}
+META = "io.modelcontextprotocol/"
+ENVELOPE = {"_meta": {META + "protocolVersion": "2026-07-28", META + "clientInfo": CLAUDE,
+                      META + "clientCapabilities": CLAUDE_CAPABILITIES}}
+KINDS = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+
+
+def claude(scratch, name, argv):
+    """A session in the order of Claude Code; `times` says when the probe and the last list were answered."""
+    session = Session(scratch)
+    with scratch.box() as (box, env):
+        # The directory that the filesystem server has anyhow: whether it asks before the call is a matter of luck.
+        client = session.client = Raw(scratch, box, argv, env, [(scratch.path / "files").as_uri()])
+        probe = client.request("server/discover", ENVELOPE, "server-discover-probe-1")
+        try:
+            found = client.bare(client.answer(probe, PROBE_S))
+        except AssertionError:
+            found = {"late": "no answer within %.0f s" % PROBE_S}
+        session.times["probe"] = 1000 * (time.monotonic() - client.started)
+        session.answers["server/discover"] = found
+        modern = "result" in found
+        session.answers.update(subscribed(client) if modern else {
+            "initialize": {"result": client.open(CLAUDE_CAPABILITIES, clientInfo=CLAUDE)}})
+        more = ENVELOPE if modern else {}
+        lists = [(method, client.request(method, more or None))
+                 for method in ("tools/list", "prompts/list", "resources/list")]  # in one burst
+        for method, ident in lists:
+            first = client.bare(client.answer(ident, ANSWER_S))
+            session.answers[method] = client.further([first], method, more)
+        session.times["start-up"] = 1000 * (time.monotonic() - client.started)
+        # server-everything does not end while it waits for the roots that it asks for after 350 ms.
+        call_and_end(session, client, SERVERS[name], settle=True, **more)
+    return session
+
+
+def subscribed(client):
+    """What Claude Code does where other clients say `initialize`: it subscribes, and asks once more who is there."""
+    listen = client.request("subscriptions/listen", dict(ENVELOPE, notifications=KINDS), "listen:0")
+    found = client.until_message(lambda one: one.get("id") == listen or one.get("method", "").endswith("/acknowledged"),
+                                 ANSWER_S)
+    return {"subscriptions/listen": client.bare(found) or found["params"],
+            "server/discover again": client.outcome("server/discover", ENVELOPE, 0)}
 
 
 def package(scratch, name, argv, which, roots=()):
-    """A session of the `mcp` package: which = mcp1, mcp2 or mcp2-auto."""
-    venv, _, mode = which.partition("-")
-    python = scratch.pip(venv, "mcp<2" if venv == "mcp1" else "mcp") / "python"
-    server = SERVERS[name]
+    """A session of an SDK's client: mcp1, mcp2, mcp2-auto, ts1, ts2, ts2-auto, ts2-listen (auto, and it subscribes)."""
+    sdk, _, mode = which.partition("-")
+    job = {"argv": argv, "cwd": str(scratch.path / "work"), "roots": list(roots), "tool": SERVERS[name].tool,
+           "arguments": SERVERS[name].arguments, "mode": mode or ("first" if sdk == "ts1" else "legacy")}
+    if sdk[:-1] == "mcp":
+        program = [scratch.python(sdk[-1]), str(HERE / "clients" / "package.py")]
+    else:
+        kind = "@modelcontextprotocol/" + ("sdk" if sdk == "ts1" else "client")
+        program = scratch.node(sdk[-1], kind, "clients/package.mjs")
+    session = Session(scratch)
     with scratch.box() as (box, env), open(str(box.path / "stderr"), "wb") as errors:
-        job = {"argv": argv, "env": env, "cwd": str(scratch.path / "work"), "mode": mode or "legacy",
-               "roots": list(roots), "tool": server.tool, "arguments": server.arguments}
-        client = subprocess.Popen([str(python), str(PACKAGE_CLIENT), json.dumps(job)], bufsize=0,
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+        client = subprocess.Popen(program + [json.dumps(dict(job, env=env))], bufsize=0, stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=errors)
         try:
-            seen, text, end = [], b"", time.monotonic() + SESSION_S
-            while len(seen) < 2:
-                ready = select.select([client.stdout], [], [], max(0, end - time.monotonic()))[0]
-                data = os.read(client.stdout.fileno(), 1 << 20) if ready else b""
-                assert data, "%s %s: %s" % (which, "ended" if ready else "is late",
-                                            (box.path / "stderr").read_text()[-300:])
-                text += data
-                if text.endswith(b"\n"):
-                    seen.append(below(box.mark))
-                    client.stdin.write(b"\n")
-            client.wait(max(1, end - time.monotonic()))
+            text = stops(client, [lambda: session.look_before(box.mark), lambda: session.look_after(box.mark)])
+        except AssertionError as error:
+            raise AssertionError("%s %s: %s" % (which, error, (box.path / "stderr").read_text()[-300:])) from None
         finally:
             kill([client.pid] if client.poll() is None else [])
             client.wait()
-        answers = json.loads(text.split(b"\n")[1])["answers"]
-        return Session(answers, seen[0], seen[1], left_after(box.mark, seen[1], GONE_S))
+        session.answers = json.loads(text.split(b"\n")[1])["answers"]
+        session.stayed += left_after(box.mark, session.after, GONE_S)
+    return session
+
+
+def stops(client, looks):
+    """Looks each time the client stops with a line, and lets it go on; returns its lines when it has ended."""
+    text, end = b"", time.monotonic() + SESSION_S
+    for look in looks:
+        while not text.endswith(b"\n"):
+            ready = select.select([client.stdout], [], [], max(0, end - time.monotonic()))[0]
+            data = os.read(client.stdout.fileno(), 1 << 20) if ready else b""
+            assert data, "ended" if ready else "is late"
+            text += data
+        look()
+        text += b" "  # so that the next round waits for another line
+        client.stdin.write(b"\n")
+    client.wait(max(1, end - time.monotonic()))
+    return text
 
 
 def inspector(scratch, name, argv):
     """The Inspector's command line, one process a method; `before` is all that ran beside the listings."""
     # Its newest version; without the tag npm picks an old one where Node is older than it says it needs.
     program = scratch.npm("inspector", "@modelcontextprotocol/inspector@latest") / "mcp-inspector"
-    server, session = SERVERS[name], Session({}, {}, {}, [])
+    server, session = SERVERS[name], Session(scratch)
     pairs = ["%s=%s" % pair for pair in server.arguments.items()]
     call = ["tools/call", "--tool-name", server.tool] + (["--tool-arg"] + pairs if pairs else [])
     for method in (["tools/list"], ["prompts/list"], call):
@@ -279,10 +406,11 @@ def inspector(scratch, name, argv):
             end = time.monotonic() + SESSION_S
             try:
                 while client.poll() is None and time.monotonic() < end:
-                    (session.after if method is call else session.before).update(below(box.mark))
+                    (session.look_after if method is call else session.look_before)(box.mark)
                     time.sleep(0.04)
             finally:
                 kill([client.pid] if client.poll() is None else [])
+            (session.look_after if method is call else session.look_before)(box.mark)
             session.answers[method[0]] = [client.wait(), out.read_text()]
             session.stayed += left_after(box.mark, [], GONE_S)
     return session

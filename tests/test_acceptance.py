@@ -1,4 +1,4 @@
-"""One quick server of tools/acceptance.py, from the registry; the whole of it is run by hand."""
+"""Two quick servers of tools/acceptance.py, from the registry, one of either era; all of it is run by hand."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def acceptance(*words):
 def test_a_real_server_direct_and_through_the_relay():
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
-    done = acceptance("--only", "memory:raw", "--only", "memory:ends", "--json")
+    done = acceptance("--only", "memory:raw", "--only", "memory:ends", "--only", "ts2:claude", "--json")
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)
     missing = [line["detail"] for line in report if line["verdict"] == "not run"]
@@ -37,4 +37,5 @@ def test_a_real_server_direct_and_through_the_relay():
 def test_sections_can_be_listed_and_chosen():
     assert "memory:ends" in acceptance("--list").stdout.split()
     assert acceptance("--list", "--only", "memory:ends").stdout.split() == ["memory:ends"]
+    assert {"py2:late", "ts2:claude", "ts2:ts2-auto"} <= set(acceptance("--list").stdout.split())
     assert acceptance("--only", "nothing").returncode == 2

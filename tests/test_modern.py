@@ -494,6 +494,23 @@ def test_a17_6_drift_is_recorded_and_told_to_nobody_who_did_not_ask(box):
 
 
 @slow
+def test_b7_a_probe_called_invalid_in_one_process_and_a_handshake_in_another(box):
+    """The TypeScript SDK's client probes in a process of its own; Python SDK 1.x answers it -32602."""
+    fake = modern(box, era="legacy", tools=1, discover=-32602)
+    for _ in range(2):  # probed twice: before and behind the first handshake
+        relay = box.relay(fake)
+        refused(relay, "server/discover", -32602)
+        relay.finish()
+        relay = box.relay(fake)
+        relay.handshake()
+        relay.finish()
+    starts = fake.starts()
+    relay = box.relay(fake)
+    refused(relay, "server/discover", -32601)
+    assert fake.starts() == starts, "known as legacy by now"
+
+
+@slow
 def test_trap_8_calls_that_wait_for_the_start_keep_their_order(box):
     """The stream first, then the calls as they came."""
     fake = modern(box, announce=True, boot=0.2)

@@ -2,8 +2,8 @@
 
     python package.py JOB        JOB is JSON: argv, env, cwd, mode, roots, tool, arguments
 
-Connects, asks all four listings, calls the tool. Before the call and before its end it prints a line and stops
-until it gets one, so that somebody can look at the processes; the second line holds the answers.
+Connects, asks all four listings with all their pages, calls the tool. Before the call and before its end it prints a
+line and stops until it gets one, so that somebody can look at the processes; the second line holds the answers.
 """
 import asyncio
 import contextlib
@@ -43,6 +43,14 @@ async def answer(request):
         return {"error": [getattr(error, "code", None), getattr(error, "message", str(error))]}
 
 
+async def pages(ask):
+    found = [await answer(ask())]
+    while found[-1].get("result", {}).get("nextCursor") is not None:
+        cursor = found[-1]["result"]["nextCursor"]
+        found.append(await answer(ask(params=mcp.types.PaginatedRequestParams(cursor=cursor))))
+    return found
+
+
 def stop_until_told(**told):
     print(json.dumps(told), flush=True)
     sys.stdin.readline()
@@ -50,10 +58,10 @@ def stop_until_told(**told):
 
 async def main():
     async with connect() as (session, hello):
-        answers = {"initialize": plain(hello), "tools/list": await answer(session.list_tools()),
-                   "resources/list": await answer(session.list_resources()),
-                   "resources/templates/list": await answer(session.list_resource_templates()),
-                   "prompts/list": await answer(session.list_prompts())}
+        answers = {"initialize": plain(hello), "tools/list": await pages(session.list_tools),
+                   "resources/list": await pages(session.list_resources),
+                   "resources/templates/list": await pages(session.list_resource_templates),
+                   "prompts/list": await pages(session.list_prompts)}
         stop_until_told()
         answers["tools/call"] = await answer(session.call_tool(job["tool"], job["arguments"]))
         stop_until_told(answers=answers)
