@@ -5994,9 +5994,8 @@ def main():
 # Never:  is loaded by a relay's warm start
 # Tests:  tests/test_l09_session.py, tests/test_check.py
 # ----------------------------------------------------------------------------
-# Theory: a client of one process: requests are futures by id, notifications are
-# kept, requests of the server are answered with -32601. The end is the one that
-# the specification describes: close its input, wait, and only then kill.
+# Theory: a client of one process: requests are futures by id, notifications are kept,
+# the server's requests get -32601. At the end: close its input, wait, only then kill.
 #
 # A check (part B) is such a client without patience: a line that is no JSON, a
 # request that it cannot answer, a list without end are failures. All is saved at
@@ -6010,9 +6009,8 @@ def main():
 # -32602 or -32600 and then a good handshake in the same process is a legacy server
 # (Python SDK 1.x), recorded as -32601. Silence is no answer, a late success is one.
 #
-# The deadline and signals raise their error where the flow waits; the ladder
-# alone is never broken off. What can still go wrong: a request that the server
-# sends late, behind its last list, is not heard; the first session records it.
+# The deadline and signals raise their error where the flow waits, never on the ladder.
+# What goes wrong: a request of the server behind its last list is not heard.
 # ----------------------------------------------------------------------------
 DISCOVER, TEMPLATES = OPENING["modern"], "resources/templates/list"
 # The part of the deadline that a probe may take; what is asked beside the point waits EXTRA_WAIT_S.
@@ -6325,7 +6323,8 @@ class Check:
         self.options, self._settings, self._plan, self.loop = options, settings, plan, Loop()
         self.processes, self._tasks, self._signals = Processes(), Tasks(self.loop), SignalPipe()
         self.sink = Progress(self.loop, settings.server_name)
-        self.journal, self.findings = Journal(None, "text", 0, self.sink, False), Findings(recording, options.scope)
+        self.journal = Journal(options.log_file, options.log_style, 1, self.sink, options.verbose)
+        self.findings = Findings(recording, options.scope)
         self._session, self._task, self._broken, self._doubtful = None, None, None, []
         self._doing("start", "start")
         self.loop.watch(self._signals.fd, self._signalled)
@@ -6333,7 +6332,7 @@ class Check:
     def run(self, store):
         """Ask everything, stop the server, save. CheckFailed."""
         limit_ns, self._task = self._settings.start_timeout_ns, self._tasks.start(self._flow(store))
-        late = LazyError("no answer, timed out after %s" % format_duration(limit_ns))
+        late = LazyError("no answer, timed out after %s (--start-timeout)" % format_duration(limit_ns))
         self.loop.set_timer("deadline", monotonic_s() + seconds(limit_ns), lambda: self._break(late))
         try:
             while not self._task.done:
@@ -6348,6 +6347,7 @@ class Check:
 
     def _doing(self, stage, what):
         self.stage, self._what = stage, what
+        self.journal.line("check: %s" % what)
         self.sink.tell(what)
 
     def _break(self, error):
@@ -6458,8 +6458,8 @@ class Check:
             return
         kinds = [kind for kind, name in STREAM_KINDS.items() if object_of(declared.get(name)).get("listChanged") is True]
         lists = await self._lists(entry, declared, asked.meta_raw)
-        if kinds:
-            await self._listen(entry, kinds, asked.meta_raw)
+        if kinds or self._plan.client is not None:  # clients open it regardless
+            await self._listen(entry, kinds or list(STREAM_KINDS), asked.meta_raw)
         self.findings.eras["modern"] = Heard(entry.version, server_info(entry), lists)
 
     async def _listen(self, entry, kinds, meta_raw):
@@ -6627,7 +6627,10 @@ def paths_command(words):
     environment = current_environment()
     state, log_path = dsh_paths("NAME", environment)
     own = filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"")
-    rows = (("recordings", own or user_cache_dir(environment)), ("bytecode", user_cache_dir(environment) + "/bytecode"),
+    home = environment.get(b"HOME")
+    root = environment.get(b"XDG_CACHE_HOME") or home and home + b"/.cache" or b""  # as the launcher sees it
+    bytecode = filesystem_text(root) + "/mcp-lazy/bytecode" if root[:1] == b"/" else "none: compiled at each start"
+    rows = (("recordings", own or user_cache_dir(environment)), ("bytecode", bytecode),
             ("with --name: recording", state + "/NAME.json"), ("with --name: log", log_path))
     return say("".join("%-23s %s\n" % row for row in rows))
 
@@ -6713,8 +6716,8 @@ def read_start(raw, where):
     """The raw members of the params of `initialize`. UsageError."""
     try:
         parts, told = members(raw), parse_json(raw)
-    except ValueError as error:
-        raise UsageError("%s: %s" % (where, error)) from None
+    except ValueError:
+        raise UsageError("%s is not a JSON object" % where) from None
     info = told.get("clientInfo")
     texts = [told.get("protocolVersion")] + ([info.get("name"), info.get("version")] if isinstance(info, dict) else [None])
     if not all(isinstance(text, str) and text for text in texts) or not isinstance(told.get("capabilities"), dict):
@@ -6726,8 +6729,8 @@ def read_probes(raw, where):
     """The raw params of each probe of a JSON array. UsageError."""
     try:
         items = parse_json(raw)
-    except ValueError as error:
-        raise UsageError("%s: %s" % (where, error)) from None
+    except ValueError:
+        raise UsageError("%s is not a JSON array" % where) from None
     if not isinstance(items, list) or not all(
             isinstance(item, dict) and item.get("method") == DISCOVER and isinstance(item.get("params"), dict) for item in items):
         raise UsageError('%s must be an array of {"method":"%s","params":{...}}' % (where, DISCOVER))
@@ -6811,7 +6814,7 @@ CACHE_USAGE = """usage: mcp-lazy cache list | show | check | clear | prune [opti
   clear   remove them; says what it removed, asks nothing
   prune   remove what nobody used for 90 days
 
-  FILTER          only those whose command or key contains this text
+  FILTER          only those whose command, key or server's name contains this text
   --era E         only those of the era legacy or modern
   --older-than D  only those recorded longer ago than D (like 36h or 30d)
   --cache-dir D   the folder, if not the one of MCP_LAZY_CACHE_DIR or the user's
@@ -6870,13 +6873,19 @@ class Stored:
         """When its newest entry was recorded; the file's own time where that cannot be read."""
         return max([entry.recorded_at_ms() / 1000 for entry in self.entries()] or [self.used_s])
 
+    def servers(self):
+        """What its servers call themselves, sorted."""
+        found = [object_of(parse_json(server_info(entry))).get("name") for entry in self.entries()]
+        return sorted({name for name in found if isinstance(name, str)})
+
     def facts(self):
         """For JSON, and for the table."""
         lists = {}
         for entry in self.entries():
             for method in [method for method in entry.lists() if not entry.answers[method].is_error]:
                 lists[method] = max(lists.get(method, 0), item_count(method, entry.answers[method]) or 0)
-        return {"key": self.key, "path": self.path, "command": self.program, "bytes": self.size, "lists": lists,
+        return {"key": self.key, "path": self.path, "command": self.program, "servers": self.servers(),
+                "bytes": self.size, "lists": lists,
                 "eras": sorted({entry.era for entry in self.entries()}),
                 "versions": sorted({entry.version for entry in self.entries()}),
                 "recordedAt": int(self.recorded_s() * 1000), "usedAt": int(self.used_s * 1000), "problem": self.problem}
@@ -6908,6 +6917,9 @@ def cache_command(words):
     if words[0] == "prune":
         remove_leftovers(asked.folder, now_s)
     found, lines, status = actions[words[0]](items, now_s)
+    trouble = private_dir_trouble(asked.folder, create=False) if words[0] == "check" and items else None
+    if trouble:
+        raise LazyError("recordings in %s are not used: %s" % (asked.folder, trouble))
     if asked.as_json:
         return say(canonical(found) + "\n") or status
     text = "\n".join(printable(line).replace("\n", " ").rstrip() for line in lines)
@@ -6964,20 +6976,22 @@ def older_than_s(text):
 
 
 def is_asked_for(item, asked, now_s):
-    return ((not asked.filters or any(text in item.key or text in item.command for text in asked.filters))
+    words = [item.key, item.command] + item.servers()
+    return ((not asked.filters or any(text in word for text in asked.filters for word in words))
             and (asked.era is None or any(entry.era == asked.era for entry in item.entries()))
             and (not asked.older_s or now_s - item.recorded_s() > asked.older_s))
 
 
 def cache_list(items, now_s):
     """(for JSON, lines, exit status): one row for each."""
-    rows, all_facts = [("KEY", "ERAS", "VERSIONS", "LISTS", "AGE", "SIZE", "USED", "COMMAND")], []
+    rows, all_facts = [("KEY", "ERAS", "VERSIONS", "LISTS", "AGE", "SIZE", "USED", "SERVER", "COMMAND")], []
     for item in items:
-        facts = item.facts()
+        facts = dict(item.facts(), problem=item.problem or program_trouble(item))
         lists = ["%s %d" % (LIST_WORD[method], facts["lists"][method]) for method in LISTS if method in facts["lists"]]
         rows.append((item.key[:8], ",".join(facts["eras"]) or "-", ",".join(facts["versions"]) or "-", ", ".join(lists) or "-",
                      age_text(now_s - item.recorded_s()), size_text(item.size), age_text(now_s - item.used_s),
-                     item.command if item.problem is None else "(%s)" % item.problem))
+                     ",".join(facts["servers"]) or "-",
+                     item.command if facts["problem"] is None else "(%s)" % facts["problem"]))
         all_facts.append(facts)
     return all_facts, table_lines(rows) if items else [], EXIT_OK
 
