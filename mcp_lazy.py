@@ -3091,8 +3091,9 @@ class PageSet:
             raise PeerError("the result is no object") from None
         if found.get("resultType", b'"complete"') != b'"complete"':
             raise PeerError("the result is not complete")
-        if self.method in LIST_MEMBER and found.get(LIST_MEMBER[self.method], b"")[:1] != b"[":
-            raise PeerError("%s is missing or no array" % LIST_MEMBER[self.method])
+        array = "supportedVersions" if self.method == OPENING["modern"] else LIST_MEMBER.get(self.method)
+        if array is not None and found.get(array, b"")[:1] != b"[":
+            raise PeerError("%s is missing or no array" % array)
         self._bytes += len(result)
         self.pages.append(bytes(result))
         self.too_long = self._bytes > MAX_RESULT_BYTES
