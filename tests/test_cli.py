@@ -10,7 +10,7 @@ import pytest
 
 from harness import INITIALIZED, MODULE, encode, initialize, until
 from mcp_lazy import (
-    KNOWN_CLIENTS, OPTIONS, UsageError, age_text, members, older_than_s, one_line, raw_objects, read_cache_words, read_plan, read_probes,
+    KNOWN_CLIENTS, OPTIONS, UsageError, age_text, members, older_than_s, one_line, elements, read_cache_words, read_plan, read_probes,
     report_text, size_text, table_lines, usage)
 
 USAGE = "usage"
@@ -526,7 +526,7 @@ def test_b2_the_text_of_the_variables_is_kept_but_for_its_line_feeds():
 def test_b2_the_raw_elements_of_an_array_of_objects(texts):
     raw = " [%s] " % ",".join(texts)
     assert len(json.loads(raw)) == len(texts)
-    assert raw_objects(raw.encode()) == [text.encode() for text in texts]
+    assert elements(raw.encode()) == [text.encode() for text in texts]
 
 
 def test_b2_several_probes_keep_their_raw_params():
