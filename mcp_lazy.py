@@ -989,12 +989,15 @@ def is_modern(params):
     return isinstance(meta, dict) and isinstance(meta.get(VERSION_KEY), str)
 
 
+def member_of(value, name):
+    """A member of what may be an object, None otherwise."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
 def progress_token(env, line):
     """The progress token of a request as a key, None without one. In a long line only its two ends are looked at."""
     if env.body is not None:
-        params = env.body.get("params")
-        meta = params.get("_meta") if isinstance(params, dict) else None
-        value = meta.get("progressToken") if isinstance(meta, dict) else None
+        value = member_of(member_of(env.body.get("params"), "_meta"), "progressToken")
     else:
         value = None
         for part in (bytes(line[:SHORT_BYTES]), bytes(line[-SHORT_BYTES:])):
@@ -1011,11 +1014,6 @@ def progress_token(env, line):
 def token_key(value):
     """A key by type and value for a string or an integer, None for anything else."""
     return (type(value).__name__, value) if type(value) in (str, int) else None
-
-
-def member_of(value, name):
-    """A member of what may be an object, None otherwise."""
-    return value.get(name) if isinstance(value, dict) else None
 
 
 def cancelled_key(env, line):
@@ -2370,6 +2368,10 @@ class Tasks:
 # output alone is no exit; what it means for open requests is the owner's business.
 # What can still go wrong: a member that moved to another session is out of
 # reach, and a STUCK process keeps its memory; both are said in the manual.
+#
+# Around that table stand the relay's other reasons to start or not to stop: the
+# wake predicate, the delay behind starts that fail, the queue that waits for a
+# start, and the errands of a server that looks idle but is not.
 # ----------------------------------------------------------------------------
 CLOSE_WAIT_S, KILL_WAIT_S, DRAIN_WAIT_S = 0.25, 1.0, 0.25
 # Starts that fail in a row before the next one is put off; the longest delay (A10.13).
@@ -4090,8 +4092,7 @@ class Streams:
     def acknowledged(self, env, line):
         """The server acknowledges. True if the client is to hear it."""
         params = env.params(line)
-        meta = params.get("_meta") if isinstance(params, dict) else None
-        ident = meta.get(SUBSCRIPTION_KEY) if isinstance(meta, dict) else None
+        ident = member_of(member_of(params, "_meta"), SUBSCRIPTION_KEY)
         key = None if ident is None else id_key_of(ident, spell_id(ident))
         opening = key in self._opening
         self._opening.discard(key)
