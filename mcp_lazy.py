@@ -979,7 +979,7 @@ def all_notifications(block):
     if block.count(b"\n" + head) != lines - 1 or head[2:3] == b"m" and block.count(b'"jsonrpc":"2.0"}\n') != lines:
         return False
     return (b'"id"' not in block and b"list_changed" not in block and b"cancelled" not in block
-            and b"acknowledged" not in block and b"/tasks" not in block and b"elicitation/" not in block
+            and b"acknowledged" not in block and b"/tasks" not in block and b"elicitation" not in block
             and b"\\u00" not in block)
 
 
@@ -1001,13 +1001,12 @@ def progress_token(env, line):
     else:
         value = None
         for part in (bytes(line[:SHORT_BYTES]), bytes(line[-SHORT_BYTES:])):
-            _, found, rest = part.partition(b'"progressToken"')
-            if found:
-                text = rest.lstrip(WHITESPACE + b":").partition(b"}")[0].partition(b",")[0].strip(WHITESPACE)
-                try:
-                    value = parse_json(text)
-                except ValueError:
-                    pass
+            text = part.partition(b'"progressToken"')[2].lstrip(WHITESPACE + b":").decode("utf-8", "replace")
+            try:
+                found, end = _scan(text, 0)
+                value = found if end < len(text) else value  # a number could go on behind the part
+            except _SCAN_ERRORS:
+                pass
     return token_key(value)
 
 
@@ -1058,10 +1057,10 @@ class Flights:
 
     late: progress tokens of requests that are over; what still comes for them is nobody's (Cursor drops the connection).
     """
-    __slots__ = ("_open", "server", "startup", "late", "_overdue")
+    __slots__ = ("_open", "server", "startup", "late", "_overdue", "_tokens")
 
     def __init__(self):
-        self._open, self.server, self.startup, self.late, self._overdue = {}, {}, 0, {}, {}
+        self._open, self.server, self.startup, self.late, self._overdue, self._tokens = {}, {}, 0, {}, {}, {}
 
     def __bool__(self):
         return bool(self._open)
@@ -1072,7 +1071,9 @@ class Flights:
     def add(self, flight):
         """An id that is in use already gets a second place: both answers will be delivered (A7.17)."""
         self._open.setdefault(flight.key, []).append(flight)
-        self.late.pop(flight.token, None)
+        if flight.token is not None:
+            self.late.pop(flight.token, None)
+            self._tokens[flight.token] = self._tokens.get(flight.token, 0) + 1
 
     def hold_start(self, flight):
         """This one keeps the startup deadline armed."""
@@ -1102,11 +1103,19 @@ class Flights:
         if not flights:
             del self._open[flight.key]
         self.startup -= flight.startup
-        if flight.token is not None and not flight.queued:
+        if flight.token is not None:
+            self._token_closed(flight)
+        return True
+
+    def _token_closed(self, flight):
+        """Its token is nobody's now, unless another open request has the same."""
+        left = self._tokens[flight.token] = self._tokens[flight.token] - 1
+        if not left:
+            del self._tokens[flight.token]
+        if not left and not flight.queued:
             self.late[flight.token] = None
             if len(self.late) > MAX_LATE:
                 del self.late[next(iter(self.late))]
-        return True
 
     def overdue(self, flight):
         """Close one that we answered ourselves; its late answer will be dropped."""
@@ -1127,6 +1136,7 @@ class Flights:
         self._open, self.startup = {}, 0
         self._overdue.clear()
         self.late.clear()
+        self._tokens.clear()
         return taken
 
 
@@ -2376,6 +2386,8 @@ class Tasks:
 CLOSE_WAIT_S, KILL_WAIT_S, DRAIN_WAIT_S = 0.25, 1.0, 0.25
 # Starts that fail in a row before the next one is put off; the longest delay (A10.13).
 QUICK_EXITS, LONGEST_BACKOFF_S = 3, 30.0
+# The wake predicate is not asked more often, whatever --wake-interval says.
+SHORTEST_BEAT_S = 0.001
 DOWN, UP, CLOSING, TERMED, KILLED, DRAINING, STUCK = (
     "DOWN", "UP", "CLOSING", "TERMED", "KILLED", "DRAINING", "STUCK")
 IGNORE = "ignore"
@@ -2416,10 +2428,22 @@ WakeEnded = record("WakeEnded", "text", "event: the wake predicate ended (exit s
 
 class Wake:
     """The wake predicate (C1-C10): when it may run, what its end means. modern: the first modern request came (C9)."""
-    __slots__ = ("_relay", "_running", "modern")
+    __slots__ = ("_relay", "_running", "_overran", "_due_s", "modern")
 
     def __init__(self, relay):
-        self._relay, self._running, self.modern = relay, False, False
+        self._relay, self._running, self._overran, self._due_s, self.modern = relay, False, False, 0.0, False
+
+    def begin(self):
+        """The relay starts, and with it the beat."""
+        self._due_s = self._relay.now_s
+        self._beat()
+
+    def _beat(self):
+        """The next tick, on a beat that began with the relay and does not drift (C2, C10)."""
+        relay = self._relay
+        every_s = max(relay.settings.wake_interval_s, SHORTEST_BEAT_S)
+        self._due_s += every_s * (1 + int(max(0.0, relay.now_s - self._due_s) / every_s))
+        relay.out.append(SetTimer("wake-tick", self._due_s))
 
     def modern_request(self):
         """A client of the modern era is there; it says no `initialized`."""
@@ -2431,27 +2455,27 @@ class Wake:
         """Run it, if there is one and nothing speaks against it."""
         relay = self._relay
         if relay.settings.wake and not self._running and relay.may_wake():
-            self._running = True
+            self._running, self._overran = True, False
             relay.out += [RunWake(), SetTimer("wake-limit", relay.now_s + relay.settings.wake_timeout_s)]
 
     def tick(self, event):
-        """A fixed beat that began with the relay (C2)."""
-        relay = self._relay
-        relay.out.append(SetTimer("wake-tick", relay.now_s + relay.settings.wake_interval_s))
+        self._beat()
         self.consider()
 
     def overran(self, event):
-        self._relay.log("wake command ran longer than its limit", 1)
+        self._overran = True
+        self._relay.log("wake command failed: it ran longer than its limit", 1)
         self._relay.out.append(KillWake())
 
     def ended(self, text):
         self._running = False
         relay = self._relay
         relay.out.append(ClearTimer("wake-limit"))
-        if text == "exit status 0" and relay.may_wake():
-            relay.log("wake command matched: starting the server", 1)
-            relay.life.start(None, None)
-        elif text not in ("exit status 0", "exit status 1"):
+        if text == "exit status 0" and not self._overran:
+            at = len(relay.out)
+            if relay.may_wake() and relay.life.start(None, None):
+                relay.out.insert(at, Log("wake command matched: starting the server", 1))
+        elif text != "exit status 1" and not self._overran:
             relay.log("wake command failed: %s" % text, 1)
 
     def stop(self):
@@ -2634,26 +2658,36 @@ class Errands:
 
     def reset(self):
         """The process is gone, and what it did with it."""
+        self._forget()
         if self._tasks:
-            self._relay.log("%d tasks ended with the server" % len(self._tasks), 1)
+            self._relay.log("tasks that ended with the server: %d" % len(self._tasks), 1)
         self._tasks, self._visits = {}, {}
 
     def __bool__(self):
-        """True if something is under way; what is over by the clock is forgotten."""
+        """True if something is under way."""
+        self._forget()
+        return bool(self._tasks or self._visits or self._relay.told.subscriptions or self._relay.streams.of_resources())
+
+    def _forget(self):
+        """What is over by the clock."""
         now_s = self._relay.now_s
         for table in (self._tasks, self._visits):
             for key in [key for key, until_s in table.items() if until_s is not None and until_s <= now_s]:
                 del table[key]
-        return bool(self._tasks or self._visits or self._relay.told.subscriptions or self._relay.streams.of_resources())
 
     def seen(self, found):
-        """Take notice of a task's state, wherever the server tells it (parsed result or params)."""
-        task = found.get("task", found) if isinstance(found, dict) else None
+        """Take notice of tasks, wherever the server tells their state (parsed result or params). True if it is one task's."""
+        listed, task = member_of(found, "tasks"), member_of(found, "task")
+        for one in listed if isinstance(listed, list) else ():
+            self._seen(one)
+        return self._seen(found if isinstance(found, dict) and "task" not in found else task)
+
+    def _seen(self, task):
         ident, status = member_of(task, "taskId"), member_of(task, "status")
         if not isinstance(ident, str) or not isinstance(status, str):
             return False
         ttl_ms = task.get("ttl", task.get("ttlMs"))
-        limit_s = ttl_ms / 1000 if type(ttl_ms) in (int, float) and ttl_ms >= 0 else None
+        limit_s = min(ttl_ms, 1e15) / 1000 if type(ttl_ms) in (int, float) and ttl_ms >= 0 else None
         if status in ("completed", "failed", "cancelled") and limit_s is None:
             limit_s = RESULT_WAIT_S
         self._tasks.pop(ident, None)
@@ -3331,10 +3365,9 @@ def older_recording(options):
 # Never:  reads a clock, touches a descriptor
 # Tests:  tests/test_l06b_standin.py, tests/test_modern.py
 # ----------------------------------------------------------------------------
-# Theory: the design has sixteen layers; this one was cut out of its neighbours
-# when the second era came. It holds what the relay says itself: to the client in
-# the server's place (`Shelf`, `Streams`), to the server in the client's
-# (`OwnRequests`, `Listings`). When it says so is decided above.
+# Theory: this layer was cut out of its neighbours when the second era came. It holds
+# what the relay says itself: to the client in the server's place (`Shelf`, `Streams`),
+# to the server in the client's (`OwnRequests`, `Listings`). When is decided above.
 #
 # Two eras. Legacy: one `initialize` chooses the entry for the whole session.
 # Modern (2026-07-28): each request carries version and capabilities in `_meta`
@@ -4409,9 +4442,9 @@ class ClientDesk:
         """Answer from the recording; True."""
         relay = self._relay
         relay.to_client((error_line if is_error else result_line)(env.id_raw, raw))
-        relay.out.append(Served(env.method))
         if env.method == "initialize":
             relay.log("handshake from cache (%s)" % entry.version, 1)
+        relay.out.append(Served(env.method))
         if entry is not None and relay.shelf.is_old(entry):
             relay.rest.refresh_soon()
         return True
@@ -4858,7 +4891,7 @@ class Rest:
             relay.out.append(SetTimer("idle", due_s))
         elif (relay.state == LIVE and not relay.flights and not relay.flights.server and not relay.life.startup_armed
                 and (relay.shelf.initialize() is not None or relay.life.modern_spoken and not relay.told.initialized)
-                and not relay.errands):
+                and not relay.errands and not relay.own.stale):
             relay.log("idle for %s: stopping the server" % format_duration(int(idle_s * 1e9)), 1)
             relay.life.stop()
         else:
@@ -4915,7 +4948,7 @@ class Life:
         self._relay.shelf.new_start()
 
     def start(self, env, line):
-        """Start the server for a line (None: for nobody, the wake predicate). While one stops, the line waits."""
+        """Start the server for a line (None: for nobody). While one stops, the line waits. False if it is too early for it."""
         relay = self._relay
         wait_s = self._backoff.wait_s(relay.now_s)
         if wait_s > 0:
@@ -4923,31 +4956,31 @@ class Life:
                 relay.troubles.refuse(env, "%s, the last of %d starts that failed" % (
                     self._backoff.trouble, self._backoff.failures),
                     "the request was not sent; the next start is due in %.1f s" % wait_s)
-            return
+            return False
         if env is not None:
             self.queue.add(env, line)
         if relay.state == ASLEEP:
             self._launch()
+        return True
 
     def _launch(self):
         """Spawn it, and begin as what waits for it wants: its own handshake, a replay, or none in the modern era."""
         relay = self._relay
         self.generation += 1
         self._new_generation()
+        self.modern = self.queue.is_modern() or not self.queue and relay.told.init_params is None
+        replay = relay.told.init_params is not None and not self.queue.has_handshake() and not self.modern
+        relay.log("starting the server, generation %d: %s" % (self.generation, (
+            "replay" if replay else "no handshake in this era" if self.modern else "no recorded handshake")), 1)
         relay.out.append(Spawn())
         self._arm_startup()
         relay.troubles.watch_calls()
         if relay.settings.idle_stop_s:
             relay.out.append(SetTimer("idle", relay.now_s + relay.settings.idle_stop_s))
-        self.modern = self.queue.is_modern() or not self.queue and relay.told.init_params is None
-        if relay.told.init_params is not None and not self.queue.has_handshake() and not self.modern:
-            relay.log("starting the server, generation %d: replay" % self.generation, 1)
-            relay.become(REPLAY)
+        relay.become(REPLAY if replay else COLD)
+        if replay:
             relay.own.replay_handshake()
             return
-        relay.log("starting the server, generation %d: %s" % (
-            self.generation, "no handshake in this era" if self.modern else "no recorded handshake"), 1)
-        relay.become(COLD)
         if self.modern:
             self.modern_spoken = True
             relay.own.modern_start()
@@ -5177,7 +5210,7 @@ class Relay:
         """The effects of the relay's own start."""
         self.now_s = now_s
         if self.settings.wake:
-            self.out.append(SetTimer("wake-tick", now_s + self.settings.wake_interval_s))
+            self.wake.begin()
         return self._taken()
 
     def handle(self, event, now_s):
