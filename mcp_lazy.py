@@ -606,6 +606,18 @@ def _spans(text):
     return found
 
 
+def elements(raw):
+    """The raw texts (bytes) of the elements of a JSON array that was parsed before."""
+    text, found = raw.decode("utf-8"), []
+    at = _past_space(text, _past_space(text, 0) + 1)
+    while text[at] != "]":
+        end = _scan(text, at)[1]
+        found.append(text[at:end].encode("utf-8"))
+        at = _past_space(text, end)
+        at = _past_space(text, at + 1) if text[at] == "," else at
+    return found
+
+
 def _exact_number(text):
     """A spelling of a decimal number that equals that of every equal number; ints as ints."""
     mantissa, _, power = text.lower().partition("e")
@@ -1080,13 +1092,15 @@ class Flights:
         flight.startup = True
         self.startup += 1
 
+    def first(self, key):
+        """The oldest open request with this id; None if there is none."""
+        return self._open[key][0] if key in self._open else None
+
     def take(self, key):
-        """The oldest open request with this id, now closed; None if there is none."""
-        flights = self._open.get(key)
-        if flights is None:
-            return None
-        flight = flights[0]
-        self.close(flight)
+        """The same, now closed."""
+        flight = self.first(key)
+        if flight is not None:
+            self.close(flight)
         return flight
 
     def put_back(self, flight):
@@ -2876,6 +2890,10 @@ class Entry:
     def lists(self):
         return [method for method in LISTS if method in self.answers]
 
+    def size(self):
+        """About how many bytes it takes in the file."""
+        return len(self.version) * 6 + sum(len(page) + 100 for answer in self.answers.values() for page in answer.pages)
+
     def recorded_at_ms(self):
         """When the oldest of its answers was heard (A5.10)."""
         return min([answer.at_ms for answer in self.answers.values()] or [0])
@@ -2944,7 +2962,12 @@ class Recording:
         return True
 
     def trim(self):
-        """Keep the newest where clients vary what they declare without end."""
+        """Keep the newest where clients vary what they declare without end, and where all is more than a file may hold."""
+        left = MAX_RECORDING_BYTES * 7 // 8
+        for key in sorted(self.entries, key=lambda key: -self.entries[key].recorded_at_ms()):
+            left -= self.entries[key].size()
+            if left < 0:
+                del self.entries[key]
         for table, limit, age in ((self.entries, MAX_ENTRIES, Entry.recorded_at_ms),
                                   (self.before, MAX_PROBES, lambda answer: answer.at_ms)):
             for key in sorted(table, key=lambda key: age(table[key]))[:max(0, len(table) - limit)]:
@@ -2969,7 +2992,7 @@ def _answer_of(stored, results, at_ms):
     is_error = "error" in stored
     indexes = stored["pages"] if "pages" in stored else [stored["error" if is_error else "result"]]
     pages = [results[index] for index in indexes]
-    if type(at_ms) is not int or not pages:
+    if type(at_ms) is not int or not 0 <= at_ms < 1 << 53 or not pages:
         raise TypeError("not what we write")
     return Answer(is_error, pages, at_ms)
 
@@ -3129,6 +3152,8 @@ def import_older(raw, recording):
         for version, stored in members(document["entries"]).items():
             entry = Entry("legacy", version, ANY_CAPABILITIES, "")
             parts = members(stored)
+            if parts["initialize"][:1] != b"{":
+                continue
             entry.answers["initialize"] = Answer(False, [parts["initialize"]], 0)
             for method, result in members(parts.get("lists", b"{}")).items():
                 if method in LIST_MEMBER and result[:1] == b"{":
@@ -3241,6 +3266,14 @@ class PageSet:
     def __init__(self, method):
         self.method, self.pages, self.too_long, self._cursors, self._bytes = method, [], False, set(), 0
 
+    @classmethod
+    def is_whole(cls, method, result):
+        """True if a result that is no list can be recorded."""
+        try:
+            return cls(method).add(result) is None
+        except PeerError:
+            return False
+
     def add(self, result):
         try:
             found = members(result)
@@ -3248,8 +3281,9 @@ class PageSet:
             raise PeerError("the result is no object") from None
         if found.get("resultType", b'"complete"') != b'"complete"':
             raise PeerError("the result is not complete")
-        if self.method in LIST_MEMBER and found.get(LIST_MEMBER[self.method], b"")[:1] != b"[":
-            raise PeerError("%s is missing or no array" % LIST_MEMBER[self.method])
+        array = "supportedVersions" if self.method == OPENING["modern"] else LIST_MEMBER.get(self.method)
+        if array is not None and found.get(array, b"")[:1] != b"[":
+            raise PeerError("%s is missing or no array" % array)
         self._bytes += len(result)
         self.pages.append(bytes(result))
         self.too_long = self._bytes > MAX_RESULT_BYTES
@@ -3300,7 +3334,9 @@ class Store:
                 raise OSError(errno.EAGAIN, "another process keeps its lock")
             try:
                 raw = merged_recording(read_private_file(self.path, MAX_RECORDING_BYTES), self.recording, self._dirty)
-                if raw is not None and len(raw) <= MAX_RECORDING_BYTES:
+                if raw is not None and len(raw) > MAX_RECORDING_BYTES:
+                    raise OSError(errno.EFBIG, "a recording of %d bytes is too large" % len(raw))
+                if raw is not None:
                     replace_file(self.path, raw)
             finally:
                 close_quietly(lock)
@@ -3409,7 +3445,7 @@ STREAM_KINDS = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "r
 GONE_METHODS = ("ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe")
 # A list that the server called changed and nobody asked for again is asked for by us (A9.8).
 RELIST_WAIT_S = 2.0
-MAX_STREAMS, MAX_SERVED = 64, 256
+MAX_STREAMS, MAX_STREAM_BYTES, MAX_SERVED = 1000, 64 * 1024, 64
 # What was said again is written down again only if the record is older than this.
 CONFIRM_MS = 60 * 1000
 INVALID_CURSOR = error_object(INVALID_PARAMS, "invalid cursor: the list has changed, read it from its start")
@@ -3483,6 +3519,8 @@ class Lessons:
         before = self.recording.before
         if answer is not None:
             before[key] = answer
+            if len(before) > 2 * MAX_PROBES:
+                self.recording.trim()
         elif before.pop(key, None) is None:
             return
         self._dirty.add((BEFORE, key))
@@ -3517,6 +3555,8 @@ class Lessons:
 
     def _note(self, entry, member):
         self.recording.entries[entry.key()] = entry
+        if len(self.recording.entries) > 2 * MAX_ENTRIES:
+            self.recording.trim()
         self._dirty.add((entry.key(), member))
 
 
@@ -3526,12 +3566,13 @@ class Shelf(Lessons):
     entry: the one of the legacy handshake, or None; served: (entry, method) of what this client was given of it;
     followed: {(entry, method): raw `_meta` of the last request} of what it was given of the modern era, by whomever.
     """
-    __slots__ = ("scope", "max_age_ms", "entry", "served", "followed", "_fresh", "_parsed", "_checked")
+    __slots__ = ("scope", "max_age_ms", "entry", "served", "followed", "generations", "_exact", "_fresh", "_parsed",
+                 "_checked")
 
     def __init__(self, recording, scope, max_age_ms=0):
         super().__init__(recording)
         self.scope, self.max_age_ms, self.entry, self.served, self.followed = scope, max_age_ms, None, set(), {}
-        self._fresh, self._parsed, self._checked = {}, (None, {}), set()
+        self.generations, self._exact, self._fresh, self._parsed, self._checked = set(), {}, {}, (None, {}), set()
 
     # -- whose answers
 
@@ -3570,7 +3611,8 @@ class Shelf(Lessons):
         lines = []
         for word, value in self.scope:
             if word in ("client", "client-version"):
-                value = canonical(client.get("name" if word == "client" else "version"))
+                value = client.get("name" if word == "client" else "version")
+                value = canonical(value) if isinstance(value, str) else "none"
             lines.append("%s=%s" % (word, value))
         return "\n".join(lines)
 
@@ -3602,7 +3644,9 @@ class Shelf(Lessons):
             return None
         raw, changes = answer.pages[index], {}
         if index + 1 < len(answer.pages):
-            changes["nextCursor"] = json_string("%s%s:%d" % (OWN_CURSOR, answer.generation(), index + 1))
+            generation = answer.generation()
+            self.generations.add(generation)
+            changes["nextCursor"] = json_string("%s%s:%d" % (OWN_CURSOR, generation, index + 1))
         if answer.is_error or entry.era == "legacy" and not changes:
             return (answer.is_error, raw) if self._usable(raw) else None
         try:
@@ -3611,6 +3655,11 @@ class Shelf(Lessons):
             return False, with_members(raw, changes) if changes else raw
         except ValueError:
             return None
+
+    def gave_out(self, entry, method, cursor):
+        """True if a cursor of our form is one of this session, or of what is recorded now."""
+        generation, answer = own_cursor(cursor)[0], entry.answers.get(method)
+        return generation in self.generations or answer is not None and generation == answer.generation()
 
     def is_old(self, entry):
         """True if --cache-max-age asks to compare it with the server."""
@@ -3656,6 +3705,7 @@ class Shelf(Lessons):
             known = answer
         if known is not None and entry is not None and not known.is_error:
             self.note_served(entry, "server/discover", asked.meta_raw)
+            self._exact[entry] = exact
         if known is None:
             known = before.get(tolerant)
             if known is None or not known.is_error or error_code({"error": known.pages[0]}) != METHOD_NOT_FOUND:
@@ -3673,12 +3723,20 @@ class Shelf(Lessons):
                 self._note_probe(key, Answer(True, [raw], self.now_ms))
             if entry is not None:
                 self.forget(entry, "server/discover")
+                self.compared(entry, True)
             return
         good = code == UNSUPPORTED_VERSION or not is_error
         self._note_probe(exact, Answer(is_error, [raw], self.now_ms) if good else None)
         self._note_probe(tolerant, None)
         if good and entry is not None:
             self.learn(entry, "server/discover", is_error, [raw])
+
+    def compared(self, entry, refused):
+        """A start heard its discovery: what was kept by the text of a probe is older. refused: for every client."""
+        kept = [key for key, answer in self.recording.before.items() if not answer.is_error] if refused else [
+            self._exact.pop(entry, None)]
+        for key in kept:
+            self._note_probe(key, None)
 
     def refusal(self, asked):
         """The error (raw) for an envelope that this server, known as modern, would not take; None if it may."""
@@ -3689,7 +3747,8 @@ class Shelf(Lessons):
             return error_object(INVALID_PARAMS, "params._meta lacks the object %s" % CAPABILITIES_KEY)
         newest = max(known, key=Entry.recorded_at_ms)
         supported = self.opening_value(newest).get("supportedVersions")
-        if not isinstance(supported, list) or meta[VERSION_KEY] in supported:
+        if (not isinstance(supported, list) or meta[VERSION_KEY] in supported
+                or not all(isinstance(version, str) for version in supported)):
             return None
         return b'{"code":%d,"message":"Unsupported protocol version","data":{"supported":%s,"requested":%s}}' % (
             UNSUPPORTED_VERSION, canonical(supported).encode("ascii"), json_string(meta[VERSION_KEY]))
@@ -3803,8 +3862,12 @@ class Listings:
         pages = [parts["error"]] if is_error else ask.pages.pages
         if not pages:
             return None
-        if is_error and method == "server/discover" and error_code(parts) == METHOD_NOT_FOUND:
-            return "changed" if relay.shelf.forget(entry, method) else None  # a refusal belongs to a probe, not to an entry
+        if method == "server/discover":
+            relay.shelf.compared(entry, is_error and error_code(parts) == METHOD_NOT_FOUND)
+            if is_error and error_code(parts) == METHOD_NOT_FOUND:  # which belongs to a probe, not to an entry
+                relay.shelf.forget(entry, method)
+                relay.save()
+                return None
         verdict = relay.shelf.learn(entry, method, is_error, pages)
         if verdict == "changed" and method in LIST_MEMBER:
             relay.log("%s differs from the recording: %s -> %s items" % (
@@ -3966,7 +4029,7 @@ class OwnRequests:
     def _replayed(self, entry, parts):
         relay, result = self._relay, parts.get("result", b"null")
         if not is_handshake(result):
-            reason = error_text(parts)
+            reason = redact(error_text(parts).encode("utf-8", "replace"), relay.settings.secrets).decode("utf-8", "replace")
             relay.life.fail("refused the handshake%s" % (": " + reason if reason else ""), b"")
             return
         before = entry.opening()
@@ -4048,6 +4111,12 @@ class OwnRequests:
         self.stale.update(pairs)
         self._relay.out.append(SetTimer("relist", self._relay.now_s + RELIST_WAIT_S))
 
+    def asked_again(self, entry, method):
+        """The client lists it itself. Of several pages the first one may be as before: these are read by us all the same."""
+        known = entry.answers.get(method) if entry is not None else None
+        if known is None or len(known.pages) == 1:
+            self.stale.discard((entry, method))
+
     def relist(self, event):
         """Nobody asked for a changed list: ask, so that the recording is right (A9.8)."""
         stale, self.stale = self.stale, set()
@@ -4097,7 +4166,8 @@ class Streams:
         if entry is not None and entry.refuses_listen:
             relay.to_client(error_line(env.id_raw, NOT_FOUND))
             return True
-        if entry is None or entry.opening() is None or not isinstance(wanted, dict) or len(self._held) >= MAX_STREAMS:
+        if (entry is None or entry.opening() is None or not isinstance(wanted, dict) or len(self._held) >= MAX_STREAMS
+                or len(line) > MAX_STREAM_BYTES):
             return False
         granted, capabilities = {}, shelf.capabilities(entry)
         for kind, value in wanted.items():
@@ -4134,11 +4204,12 @@ class Streams:
             return not self._held[key].ours
         if opening:  # cancelled meanwhile
             return False
-        flight = self._relay.flights.take(key)
-        if flight is None:
+        flight = self._relay.flights.first(key)
+        if flight is None or flight.note != "subscriptions/listen":
             return True
+        self._relay.flights.close(flight)
         granted = params.get("notifications")
-        if flight.before is not None and len(self._held) < MAX_STREAMS:
+        if len(self._held) < MAX_STREAMS and len(flight.before) <= MAX_STREAM_BYTES:
             self._held[key] = Stream(flight.id_raw, flight.before, flight.entry, granted if isinstance(granted, dict) else {}, False)
             self._relay.shelf.learn_listen(flight.entry, False)
             self._relay.save()
@@ -4261,7 +4332,7 @@ CANCELLED = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"req
 class Settings(Record):
     """What the command line said, in seconds and plain values; see the option table of the CLI."""
     __slots__ = ("start_timeout_ns", "idle_stop_s", "stop_grace_s", "drain_s", "call_timeout_ns", "restart_backoff_s",
-                 "refresh_fatal", "fill", "server_name", "wake", "wake_interval_s", "wake_timeout_s", "log_calls")
+                 "refresh_fatal", "fill", "server_name", "wake", "wake_interval_s", "wake_timeout_s", "log_calls", "secrets")
 
 
 class ClientLines(Record):
@@ -4512,7 +4583,7 @@ class ClientDesk:
             self._annotate_modern(flight, line)
         elif recordable and is_plain_listing(env.params(line)):
             flight.note, flight.entry = method, relay.shelf.entry
-            relay.own.stale.discard((flight.entry, method))
+            relay.own.asked_again(flight.entry, method)
         elif method in STATE_METHODS:
             flight.note = self._state_note(method, env, line)
         first = relay.told.init_params is None and (recordable or not modern)
@@ -4532,7 +4603,7 @@ class ClientDesk:
             flight.note = flight.method
         elif flight.method in LIST_MEMBER and is_plain_listing(asked.params) and flight.entry is not None:
             flight.note = flight.method
-            relay.own.stale.discard((flight.entry, flight.method))
+            relay.own.asked_again(flight.entry, flight.method)
 
     def _seeks(self, env, line):
         """True if a list request carries a cursor of ours: it is answered by reading up to there (A6.9)."""
@@ -4542,8 +4613,8 @@ class ClientDesk:
         if asked is None or not is_list_request(asked.params) or own_cursor(asked.params.get("cursor")) is None:
             return False
         entry = relay.shelf.modern_entry(asked) if is_modern(asked.params) else relay.shelf.entry
-        if entry is None:
-            return False
+        if entry is None or not relay.shelf.gave_out(entry, env.method, asked.params["cursor"]):
+            return False  # of another relay, behind this one
         flight, relay.life.for_refresh = Flight(env, relay.now_s, False), False
         relay.flights.add(flight)
         relay.listings.seek(flight, entry, env.method, asked.params["cursor"], asked.meta_raw if entry.era == "modern" else b"")
@@ -5076,7 +5147,7 @@ class Life:
 
     def startup_expired(self, event):
         limit = format_duration(self._relay.settings.start_timeout_ns)
-        self.fail("timed out after %s (--start-timeout)" % limit, event.tail)
+        self.fail("timed out after %s (--start-timeout; --check warms it without a client that waits)" % limit, event.tail)
 
     def drain_over(self, event):
         self._relay.leave(ClientGone("end of input, and --drain is over"))
@@ -5713,7 +5784,7 @@ class Driver:
         elif type(effect) is Served:
             self.journal.line("%s cache %.1f" % (effect.method, (monotonic_s() - self.loop.now_s) * 1000), 2)
         elif self.options.verbose:
-            self.sink.put(b"mcp-lazy: stdout of the server: %s\n" % effect.raw.strip())
+            self.sink.put(b"mcp-lazy: stdout of the server: %s\n" % redact(effect.raw.strip(), self.relay.settings.secrets))
 
     def _want_save(self, effect):
         self._save_wanted = True  # behind the answer; again later while another process has the lock
@@ -6053,7 +6124,7 @@ def make_run(words, environment, named):
         values["call-timeout"], seconds(values["restart-backoff"]), values["refresh-fatal"],
         values["fill"] or name is not None and "fill" not in given, name or server_name(command),
         wake_argv is not None, seconds(values["wake-interval"]), seconds(values["wake-timeout"]),
-        values["verbose"] or name is not None)
+        values["verbose"] or name is not None, secret_values(environment))
     return options, settings, values
 
 
@@ -6163,9 +6234,8 @@ def main():
 # Never:  is loaded by a relay's warm start
 # Tests:  tests/test_l09_session.py, tests/test_check.py
 # ----------------------------------------------------------------------------
-# Theory: a client of one process: requests are futures by id, notifications are
-# kept, requests of the server are answered with -32601. The end is the one that
-# the specification describes: close its input, wait, and only then kill.
+# Theory: a client of one process: requests are futures by id, notifications are kept,
+# the server's requests get -32601. At the end: close its input, wait, only then kill.
 #
 # A check (part B) is such a client without patience: a line that is no JSON, a
 # request that it cannot answer, a list without end are failures. All is saved at
@@ -6179,9 +6249,8 @@ def main():
 # -32602 or -32600 and then a good handshake in the same process is a legacy server
 # (Python SDK 1.x), recorded as -32601. Silence is no answer, a late success is one.
 #
-# The deadline and signals raise their error where the flow waits; the ladder
-# alone is never broken off. What can still go wrong: a request that the server
-# sends late, behind its last list, is not heard; the first session records it.
+# The deadline and signals raise their error where the flow waits, never on the ladder.
+# What goes wrong: a request of the server behind its last list is not heard.
 # ----------------------------------------------------------------------------
 DISCOVER, TEMPLATES = OPENING["modern"], "resources/templates/list"
 # The part of the deadline that a probe may take; what is asked beside the point waits EXTRA_WAIT_S.
@@ -6485,6 +6554,18 @@ class Progress:
         self._sink.drain(STDERR_WAIT_S)
 
 
+def why_failed(error, what, session):
+    """Why a check failed, in one line without secrets: what, what the server printed last, what to do."""
+    text = str(error)
+    if isinstance(error, Refused):
+        text = "the server answered with error %s: %s" % (error.rpc_code, error_text({"error": error.raw}))
+    text = "; ".join(["%s: %s" % (what, text)] + (session.evidence() if session is not None else []))
+    text = redact(text.encode("utf-8", "replace"), secret_values(own_environment())).decode("utf-8", "replace")
+    if "Ok to proceed" in text or "Need to install" in text:  # npx
+        text += "; it waits for a yes: put -y in front of the package"
+    return printable(text).replace("\n", " | ")
+
+
 class Check:
     """One run of --check: asks a command what its clients will ask, in both eras. What a ServerLink calls its driver."""
     __slots__ = ("options", "loop", "processes", "sink", "journal", "findings", "stage", "_plan", "_settings", "_tasks",
@@ -6494,7 +6575,8 @@ class Check:
         self.options, self._settings, self._plan, self.loop = options, settings, plan, Loop()
         self.processes, self._tasks, self._signals = Processes(), Tasks(self.loop), SignalPipe()
         self.sink = Progress(self.loop, settings.server_name)
-        self.journal, self.findings = Journal(None, "text", 0, self.sink, False), Findings(recording, options.scope)
+        self.journal = Journal(options.log_file, options.log_style, 1, self.sink, options.verbose)
+        self.findings = Findings(recording, options.scope)
         self._session, self._task, self._broken, self._doubtful = None, None, None, []
         self._doing("start", "start")
         self.loop.watch(self._signals.fd, self._signalled)
@@ -6502,7 +6584,7 @@ class Check:
     def run(self, store):
         """Ask everything, stop the server, save. CheckFailed."""
         limit_ns, self._task = self._settings.start_timeout_ns, self._tasks.start(self._flow(store))
-        late = LazyError("no answer, timed out after %s" % format_duration(limit_ns))
+        late = LazyError("no answer, timed out after %s (--start-timeout)" % format_duration(limit_ns))
         self.loop.set_timer("deadline", monotonic_s() + seconds(limit_ns), lambda: self._break(late))
         try:
             while not self._task.done:
@@ -6517,6 +6599,7 @@ class Check:
 
     def _doing(self, stage, what):
         self.stage, self._what = stage, what
+        self.journal.line("check: %s" % what)
         self.sink.tell(what)
 
     def _break(self, error):
@@ -6547,25 +6630,14 @@ class Check:
             self._doing("saving", "saving")
             await self._save(store)
         except (LazyError, OSError) as error:
-            failed = error if isinstance(error, CheckFailed) else CheckFailed(self._reason(error), self.stage)
+            what = "cannot start the server" if self.stage == "start" else self._what
+            failed = error if isinstance(error, CheckFailed) else CheckFailed(
+                "%s: %s" % (self._settings.server_name, why_failed(error, what, self._session)), self.stage)
             try:
                 await self._stop()
             except LazyError:  # why it failed is known
                 pass
             raise failed from None
-
-    def _reason(self, error):
-        """Why it failed, in one line: where, what, what the server printed last, what to do."""
-        text = str(error)
-        if isinstance(error, Refused):
-            text = "the server answered with error %s: %s" % (error.rpc_code, error_text({"error": error.raw}))
-        text = "%s: %s: %s" % (
-            self._settings.server_name, "cannot start the server" if self.stage == "start" else self._what, text)
-        if self._session is not None:
-            text = "; ".join([text] + self._session.evidence())
-        if "Ok to proceed" in text or "Need to install" in text:  # npx
-            text += "; it waits for a yes: put -y in front of the package"
-        return printable(text).replace("\n", " | ")
 
     def _open(self):
         """The session with the running server, a new one if there is none."""
@@ -6594,9 +6666,13 @@ class Check:
         if self._broken is not None:
             raise self._broken
 
+    def _share_s(self):
+        """How long silence is taken for an answer."""
+        return seconds(self._settings.start_timeout_ns) / PROBE_SHARE
+
     async def _probes(self):
         """Each probe, and the lists where it is answered as a server of its era does (B17)."""
-        limit_s, spoke = seconds(self._settings.start_timeout_ns) / PROBE_SHARE, False
+        limit_s, spoke = self._share_s(), False
         for params_raw in self._plan.probes:
             session, asked = self._open(), ModernRequest(params_raw)
             session.has_roots = "roots" in object_of(asked.meta.get(CAPABILITIES_KEY))
@@ -6627,8 +6703,8 @@ class Check:
             return
         kinds = [kind for kind, name in STREAM_KINDS.items() if object_of(declared.get(name)).get("listChanged") is True]
         lists = await self._lists(entry, declared, asked.meta_raw)
-        if kinds:
-            await self._listen(entry, kinds, asked.meta_raw)
+        if kinds or self._plan.client is not None:  # clients open it regardless
+            await self._listen(entry, kinds or list(STREAM_KINDS), asked.meta_raw)
         self.findings.eras["modern"] = Heard(entry.version, server_info(entry), lists)
 
     async def _listen(self, entry, kinds, meta_raw):
@@ -6652,14 +6728,17 @@ class Check:
         session, told = self._open(), parse_json(params_raw, exact=True)
         session.has_roots = "roots" in told["capabilities"]
         self._doing("handshake", "initialize")
+        answer, modern = session.request("initialize", params_raw), fresh and "modern" in self.findings.eras
         try:
-            result = await session.request("initialize", params_raw)
-        except Refused as error:
-            if fresh and "modern" in self.findings.eras and error.rpc_code in UNCLEAR + RECORDED_ERRORS:
+            result = await (within(self._tasks, self._share_s(), answer) if modern else answer)
+        except (PeerError, Silence) as error:
+            code = error.rpc_code if isinstance(error, Refused) else None
+            if modern and code in UNCLEAR + RECORDED_ERRORS:
                 self.findings.shelf.select(told)
                 self.findings.entry(self.findings.shelf.entry.key())  # what was recorded before is no longer so (B12)
-                return
-            if fresh or error.rpc_code != UNSUPPORTED_VERSION:
+            if modern and (code is not None or isinstance(error, Silence) or session.exited.done):
+                return  # it speaks the other era alone (B17)
+            if fresh or code != UNSUPPORTED_VERSION:
                 raise
             self._settle(legacy=False)
             await self._stop()
@@ -6681,9 +6760,9 @@ class Check:
     def _settle(self, legacy):
         """What probes without a clear answer are taken for, once the answer to the handshake is known."""
         for asked, future in self._doubtful:
-            if future.done and future.error is None:  # late, but
+            if future.done and future.error is None and PageSet.is_whole(DISCOVER, future.value):  # late, but
                 self.findings.probe(asked, False, future.value)
-            elif legacy and future.done and future.error.rpc_code in UNCLEAR + (METHOD_NOT_FOUND,):
+            elif legacy and isinstance(future.error, Refused) and future.error.rpc_code in UNCLEAR + (METHOD_NOT_FOUND,):
                 self.findings.probe(asked, True, NOT_FOUND)
         self._doubtful = []
 
@@ -6796,7 +6875,10 @@ def paths_command(words):
     environment = current_environment()
     state, log_path = dsh_paths("NAME", environment)
     own = filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"")
-    rows = (("recordings", own or user_cache_dir(environment)), ("bytecode", user_cache_dir(environment) + "/bytecode"),
+    home = environment.get(b"HOME")
+    root = environment.get(b"XDG_CACHE_HOME") or home and home + b"/.cache" or b""  # as the launcher sees it
+    bytecode = filesystem_text(root) + "/mcp-lazy/bytecode" if root[:1] == b"/" else "none: compiled at each start"
+    rows = (("recordings", own or user_cache_dir(environment)), ("bytecode", bytecode),
             ("with --name: recording", state + "/NAME.json"), ("with --name: log", log_path))
     return say("".join("%-23s %s\n" % row for row in rows))
 
@@ -6882,10 +6964,14 @@ def read_start(raw, where):
     """The raw members of the params of `initialize`. UsageError."""
     try:
         parts, told = members(raw), parse_json(raw)
-    except ValueError as error:
-        raise UsageError("%s: %s" % (where, error)) from None
+    except ValueError:
+        raise UsageError("%s is not a JSON object" % where) from None
     info = told.get("clientInfo")
     texts = [told.get("protocolVersion")] + ([info.get("name"), info.get("version")] if isinstance(info, dict) else [None])
+    try:
+        entry_key("", told.get("capabilities"), "")
+    except ValueError as error:
+        raise UsageError("%s: %s" % (where, error)) from None
     if not all(isinstance(text, str) and text for text in texts) or not isinstance(told.get("capabilities"), dict):
         raise UsageError("%s must have protocolVersion, an object capabilities, and clientInfo with name and version" % where)
     return parts
@@ -6895,27 +6981,12 @@ def read_probes(raw, where):
     """The raw params of each probe of a JSON array. UsageError."""
     try:
         items = parse_json(raw)
-    except ValueError as error:
-        raise UsageError("%s: %s" % (where, error)) from None
+    except ValueError:
+        raise UsageError("%s is not a JSON array" % where) from None
     if not isinstance(items, list) or not all(
             isinstance(item, dict) and item.get("method") == DISCOVER and isinstance(item.get("params"), dict) for item in items):
         raise UsageError('%s must be an array of {"method":"%s","params":{...}}' % (where, DISCOVER))
-    return [members(item)["params"] for item in raw_objects(raw)]
-
-
-def raw_objects(raw):
-    """The raw texts of the elements of an array of objects: no part of one is a whole JSON text."""
-    found, piece = [], b""
-    for part in raw.strip(WHITESPACE)[1:-1].split(b","):
-        piece += part
-        try:
-            parse_json(piece)
-        except ValueError:
-            piece += b","
-        else:
-            found.append(piece)
-            piece = b""
-    return found
+    return [members(item)["params"] for item in elements(raw)]
 
 
 def check_client(given):
@@ -6980,7 +7051,7 @@ CACHE_USAGE = """usage: mcp-lazy cache list | show | check | clear | prune [opti
   clear   remove them; says what it removed, asks nothing
   prune   remove what nobody used for 90 days
 
-  FILTER          only those whose command or key contains this text
+  FILTER          only those whose command, key or server's name contains this text
   --era E         only those of the era legacy or modern
   --older-than D  only those recorded longer ago than D (like 36h or 30d)
   --cache-dir D   the folder, if not the one of MCP_LAZY_CACHE_DIR or the user's
@@ -7017,7 +7088,7 @@ class Stored:
                 return self._is_bad("it belongs to %s version" % ("a newer" if schema > SCHEMA else "an older"), False)
             self.recording = Recording([], document["owner"])
             self.program = [str(word) for word in document["program"]]
-            self.files = [(one["path"], one["size"], one["mtimeNs"]) for one in document.get("files", ())]
+            self.files = [(str(one["path"]), one["size"], one["mtimeNs"]) for one in document.get("files", ())]
             self.command = " ".join(self.program)
             pages = self.recording.read(raw) and [
                 page for answer in self.answers() for page in answer.pages if not isinstance(parse_json(page), dict)]
@@ -7039,13 +7110,19 @@ class Stored:
         """When its newest entry was recorded; the file's own time where that cannot be read."""
         return max([entry.recorded_at_ms() / 1000 for entry in self.entries()] or [self.used_s])
 
+    def servers(self):
+        """What its servers call themselves, sorted."""
+        found = [object_of(parse_json(server_info(entry))).get("name") for entry in self.entries()]
+        return sorted({name for name in found if isinstance(name, str)})
+
     def facts(self):
         """For JSON, and for the table."""
         lists = {}
         for entry in self.entries():
             for method in [method for method in entry.lists() if not entry.answers[method].is_error]:
                 lists[method] = max(lists.get(method, 0), item_count(method, entry.answers[method]) or 0)
-        return {"key": self.key, "path": self.path, "command": self.program, "bytes": self.size, "lists": lists,
+        return {"key": self.key, "path": self.path, "command": self.program, "servers": self.servers(),
+                "bytes": self.size, "lists": lists,
                 "eras": sorted({entry.era for entry in self.entries()}),
                 "versions": sorted({entry.version for entry in self.entries()}),
                 "recordedAt": int(self.recorded_s() * 1000), "usedAt": int(self.used_s * 1000), "problem": self.problem}
@@ -7056,7 +7133,7 @@ def stored_in(folder):
     found = []
     for name in folder_names(folder):
         facts, key = file_facts(folder + "/" + name), name[:-5]
-        if facts is not None and name[-5:] == ".json":
+        if facts is not None and name[-5:] == ".json" and name[:1] != ".":
             item = Stored(folder, key, facts)
             if item.recording is not None or len(key) == 32 and not set(key) - set("0123456789abcdef"):
                 found.append(item)
@@ -7077,6 +7154,9 @@ def cache_command(words):
     if words[0] == "prune":
         remove_leftovers(asked.folder, now_s)
     found, lines, status = actions[words[0]](items, now_s)
+    trouble = private_dir_trouble(asked.folder, create=False) if words[0] == "check" and items else None
+    if trouble:
+        raise LazyError("recordings in %s are not used: %s" % (asked.folder, trouble))
     if asked.as_json:
         return say(canonical(found) + "\n") or status
     text = "\n".join(printable(line).replace("\n", " ").rstrip() for line in lines)
@@ -7133,20 +7213,22 @@ def older_than_s(text):
 
 
 def is_asked_for(item, asked, now_s):
-    return ((not asked.filters or any(text in item.key or text in item.command for text in asked.filters))
+    words = [item.key, item.command] + item.servers()
+    return ((not asked.filters or any(text in word for text in asked.filters for word in words))
             and (asked.era is None or any(entry.era == asked.era for entry in item.entries()))
             and (not asked.older_s or now_s - item.recorded_s() > asked.older_s))
 
 
 def cache_list(items, now_s):
     """(for JSON, lines, exit status): one row for each."""
-    rows, all_facts = [("KEY", "ERAS", "VERSIONS", "LISTS", "AGE", "SIZE", "USED", "COMMAND")], []
+    rows, all_facts = [("KEY", "ERAS", "VERSIONS", "LISTS", "AGE", "SIZE", "USED", "SERVER", "COMMAND")], []
     for item in items:
-        facts = item.facts()
+        facts = dict(item.facts(), problem=item.problem or program_trouble(item))
         lists = ["%s %d" % (LIST_WORD[method], facts["lists"][method]) for method in LISTS if method in facts["lists"]]
         rows.append((item.key[:8], ",".join(facts["eras"]) or "-", ",".join(facts["versions"]) or "-", ", ".join(lists) or "-",
                      age_text(now_s - item.recorded_s()), size_text(item.size), age_text(now_s - item.used_s),
-                     item.command if item.problem is None else "(%s)" % item.problem))
+                     ",".join(facts["servers"]) or "-",
+                     item.command if facts["problem"] is None else "(%s)" % facts["problem"]))
         all_facts.append(facts)
     return all_facts, table_lines(rows) if items else [], EXIT_OK
 
@@ -7226,15 +7308,15 @@ def cache_clear(items, now_s):
 
 def remove_recording(item):
     """None, or why it is still there. Its lock file goes with it."""
-    lock, lock_path = None, item.path[:-len("json")] + "lock"
+    lock_path = item.path[:-len("json")] + "lock"
     try:
         lock = lock_file(lock_path)
     except OSError:  # then it is not to be had for writers either
-        pass
-    trouble = remove_file(item.path)
-    remove_file(lock_path)
-    if lock is not None:
-        close_quietly(lock)
+        return remove_file(item.path)
+    if lock is None:
+        return "it is being written"
+    trouble = remove_file(item.path) or remove_file(lock_path)
+    close_quietly(lock)
     return trouble
 
 

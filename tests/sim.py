@@ -104,7 +104,7 @@ def raw(value):
 def settings(**changed):
     values = dict(start_timeout_ns=60 * 10 ** 9, idle_stop_s=0, stop_grace_s=0.5, drain_s=0, call_timeout_ns=0,
                   restart_backoff_s=0.5, refresh_fatal=True, fill=False, server_name="srv", wake=False,
-                  wake_interval_s=5.0, wake_timeout_s=1.0, log_calls=False)
+                  wake_interval_s=5.0, wake_timeout_s=1.0, log_calls=False, secrets=())
     assert not set(changed) - set(values), changed
     values.update(changed)
     return lazy.Settings(*[values[name] for name in lazy.Settings.__slots__])

@@ -745,9 +745,11 @@ def test_a5_8_all_pages_together_have_a_limit(count):
 def test_a17_4_a_discovery_has_one_page():
     """What looks like a cursor in it is none."""
     pages = PageSet("server/discover")
-    assert pages.add(b'{"nextCursor":"x","resultType":"complete"}') is None
+    assert pages.add(b'{"supportedVersions":[],"nextCursor":"x","resultType":"complete"}') is None
     with pytest.raises(PeerError, match="not complete"):
-        PageSet("server/discover").add(b'{"resultType":"input_required"}')
+        PageSet("server/discover").add(b'{"supportedVersions":[],"resultType":"input_required"}')
+    with pytest.raises(PeerError, match="supportedVersions"):
+        PageSet("server/discover").add(b'{"n":1}')
 
 
 @pytest.mark.parametrize("text, found", [

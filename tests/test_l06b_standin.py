@@ -1075,9 +1075,9 @@ def test_a17_8_the_end_of_the_client_is_no_error_on_the_stream():
 
 def test_a17_8_streams_are_not_held_without_end():
     book = asleep()
-    for number in range(64):
+    for number in range(lazy.MAX_STREAMS):
         book.then(listen(number))
-    one = listen(64)
+    one = listen(lazy.MAX_STREAMS)
     (book >> one << Spawn() << Timer("startup", 60)).then()
     assert book.relay.state != ASLEEP
 
@@ -1237,8 +1237,16 @@ def test_a6_9_a_translation_is_a_request_like_any_other():
     assert [effect for effect, _ in book.open if Failure(3, "server exited").matches(effect, 0)]
 
 
-@pytest.mark.parametrize("made_up", ["mcp-lazy:00000000:1", "mcp-lazy:", "mcp-lazy:x", "mcp-lazy:%s:3", "mcp-lazy:%s:99999"])
-def test_a6_9_a_cursor_that_we_never_gave_is_invalid_live_too(made_up):
+@pytest.mark.parametrize("of_another", ["mcp-lazy:00000000:1", "mcp-lazy:", "mcp-lazy:x"])
+def test_a6_9_a_cursor_that_this_relay_never_gave_goes_to_the_server(of_another):
+    """There may be another relay behind this one."""
+    book, _ = live_with_cursor(0)
+    one = modern(3, "tools/list", cursor=of_another)
+    (book >> one << to_server(one)).check()
+
+
+@pytest.mark.parametrize("made_up", ["mcp-lazy:%s:3", "mcp-lazy:%s:99999"])
+def test_a6_9_a_page_that_we_never_gave_is_invalid_live_too(made_up):
     book, _ = live_with_cursor(0)
     made_up = made_up.replace("%s", entry_in(book).answers["tools/list"].generation())
     book >> modern(3, "tools/list", cursor=made_up)

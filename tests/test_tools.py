@@ -367,7 +367,7 @@ def between(tmp_path):
 def test_a_layer_between_two_others_is_a_layer(between):
     assert check("map.py", between()) == check("check_layers.py", between()) == (0, "")
     done = tool("check_layers.py", "--sizes", "--module", between())
-    assert re.search(r"^L6b STANDIN +13 +550 ", done.stdout, re.M)
+    assert re.search(r"^L6b STANDIN +13 +\d+ ", done.stdout, re.M)
     rows = [line.split() for line in tool("map.py", "--module", between()).stdout.splitlines()]
     assert [(row[0], row[4:]) for row in rows[1:]] == [
         ("L0", ["-"]), ("L1", ["L0"]), ("L3", ["L0", "L1"]), ("L6b", ["L0", "L1"]), ("L15", ["L0", "L1", "L3", "L6b"])]
