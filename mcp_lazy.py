@@ -2846,6 +2846,13 @@ class Answer:
         return (self.is_error == other.is_error and len(self.pages) == len(other.pages)
                 and all(map(_same_page, self.pages, other.pages)))
 
+    def size(self):
+        """About how many bytes it takes in the file."""
+        return sum(len(page) + 100 for page in self.pages)
+
+    def recorded_at_ms(self):
+        return self.at_ms
+
     def generation(self):
         """Eight hex digits that stand for exactly these pages in a cursor of ours (A6.9)."""
         return sha256_hex(b"\n".join(self.pages))[:8]
@@ -2892,7 +2899,7 @@ class Entry:
 
     def size(self):
         """About how many bytes it takes in the file."""
-        return len(self.version) * 6 + sum(len(page) + 100 for answer in self.answers.values() for page in answer.pages)
+        return len(self.version) * 6 + sum(answer.size() for answer in self.answers.values())
 
     def recorded_at_ms(self):
         """When the oldest of its answers was heard (A5.10)."""
@@ -2961,17 +2968,18 @@ class Recording:
         self.entries, self.before = {entry.key(): entry for entry in entries}, before
         return True
 
-    def trim(self):
-        """Keep the newest where clients vary what they declare without end, and where all is more than a file may hold."""
+    def trim(self, kept=()):
+        """Keep the newest where clients vary what they declare without end, and where all is more than a file may hold.
+
+        kept: keys of what was just learnt: new whatever the clock says.
+        """
         left = MAX_RECORDING_BYTES * 7 // 8
-        for key in sorted(self.entries, key=lambda key: -self.entries[key].recorded_at_ms()):
-            left -= self.entries[key].size()
-            if left < 0:
-                del self.entries[key]
-        for table, limit, age in ((self.entries, MAX_ENTRIES, Entry.recorded_at_ms),
-                                  (self.before, MAX_PROBES, lambda answer: answer.at_ms)):
-            for key in sorted(table, key=lambda key: age(table[key]))[:max(0, len(table) - limit)]:
-                del table[key]
+        for table, limit in ((self.entries, MAX_ENTRIES), (self.before, MAX_PROBES)):
+            newest = sorted(table, key=lambda key: (key in kept, table[key].recorded_at_ms()), reverse=True)
+            for count, key in enumerate(newest):
+                left -= table[key].size()
+                if left < 0 or count >= limit:
+                    del table[key]
 
 
 def _take_apart(raw):
@@ -3103,7 +3111,7 @@ def merged_recording(disk, recording, dirty):
             theirs.refuses_listen = mine.refuses_listen
         else:
             _lay_over(theirs.answers, mine.answers, member)
-    merged.trim()
+    merged.trim({member if key == BEFORE else key for key, member in dirty})
     return write_recording(merged)
 
 

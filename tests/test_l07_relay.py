@@ -602,10 +602,11 @@ def test_a10_4_no_deadline_behind_the_start():
 @pytest.mark.parametrize("method, holds", [("tools/list", True), ("server/discover", True), ("x", True)])
 def test_a10_1_requests_before_a_handshake_hold_the_deadline(method, holds):
     book = Playbook(engine()) >> request(1, method) << Spawn() << Timer("startup", 60) << to_server(request(1, method))
-    book >> Spawned(1) >> says(result(1))
+    answer = result(1, {"supportedVersions": []} if method == "server/discover" else {})
+    book >> Spawned(1) >> says(answer)
     if method == "server/discover":  # its answer is recorded since there is a second era
         book << Save()
-    (book << ClearTimer("startup") << to_client(result(1))).check()
+    (book << ClearTimer("startup") << to_client(answer)).check()
 
 
 def test_a10_1_modern_calls_do_not_hold_the_deadline_their_listings_do():
