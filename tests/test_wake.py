@@ -772,7 +772,7 @@ def test_a12_tasks_that_end_with_the_server_are_logged(box):
     relay = box.warm(fake, "--log-file", log)
     task_of(relay, "secret-task")
     relay.error(relay.start_call("die", how="exit3"))
-    assert logged(log, "1 task") and "secret-task" not in log.read_text()
+    assert logged(log, "tasks that ended with the server: 1") and "secret-task" not in log.read_text()
 
 
 # ------------------------------------------------------------------------- visits to a URL, subscriptions
