@@ -81,7 +81,7 @@ Start reading at L7 (what happens), then L5 (processes), then L3 (every system c
 # L0 PRELUDE - launcher, hot imports, version, limits            [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   -
-# Used by: L1 L2 L3 L6 L6b L7 L8 L8b L9 L15
+# Used by: L1 L2 L3 L5 L6 L6b L8 L8b L9 L15
 # Owns:   VERSION, MAX_LINE_BYTES, MAX_QUEUE_BYTES, MAX_OUTPUT_BYTES, MAX_RESULT_BYTES, MAX_RECORDING_BYTES, TAIL_BYTES
 # Never:  imports what the first warm answer does not need
 # Tests:  tests/test_l00_prelude.py
@@ -352,9 +352,9 @@ def format_log_line(style, pid, stamp, text):
 # L2 BYTES - lines, JSON with spans, JSON-RPC envelopes, keys     [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L6 L6b L7 L8 L8b L9 L15
+# Used by: L5 L6 L6b L7 L8 L8b L9 L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
-#         envelopes_of, all_notifications, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
+#         envelopes_of, all_notifications, is_modern, progress_token, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
 # Tests:  tests/test_l02_bytes.py
 # ----------------------------------------------------------------------------
@@ -385,6 +385,9 @@ def format_log_line(style, pid, stamp, text):
 # ----------------------------------------------------------------------------
 WHITESPACE = b" \t\r\n"
 BOM = b"\xef\xbb\xbf"
+VERSION_KEY, CAPABILITIES_KEY, CLIENT_KEY, SERVER_KEY, SUBSCRIPTION_KEY = [
+    "io.modelcontextprotocol/" + name
+    for name in ("protocolVersion", "clientCapabilities", "clientInfo", "serverInfo", "subscriptionId")]
 # A line up to here is parsed whole; measured, the skim is quicker above.
 SHORT_BYTES = 1024
 # Up to here the middle of a skimmed line is searched for second members.
@@ -988,7 +991,40 @@ def all_notifications(block):
     if block.count(b"\n" + head) != lines - 1 or head[2:3] == b"m" and block.count(b'"jsonrpc":"2.0"}\n') != lines:
         return False
     return (b'"id"' not in block and b"list_changed" not in block and b"cancelled" not in block
-            and b"acknowledged" not in block and b"\\u00" not in block)
+            and b"acknowledged" not in block and b"/tasks" not in block and b"elicitation" not in block
+            and b"\\u00" not in block)
+
+
+def is_modern(params):
+    """True if params carry the 2026-07-28 envelope (A17.1)."""
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return isinstance(meta, dict) and isinstance(meta.get(VERSION_KEY), str)
+
+
+def member_of(value, name):
+    """A member of what may be an object, None otherwise."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def progress_token(env, line):
+    """The progress token of a request as a key, None without one. In a long line only its two ends are looked at."""
+    if env.body is not None:
+        value = member_of(member_of(env.body.get("params"), "_meta"), "progressToken")
+    else:
+        value = None
+        for part in (bytes(line[:SHORT_BYTES]), bytes(line[-SHORT_BYTES:])):
+            text = part.partition(b'"progressToken"')[2].lstrip(WHITESPACE + b":").decode("utf-8", "replace")
+            try:
+                found, end = _scan(text, 0)
+                value = found if end < len(text) else value  # a number could go on behind the part
+            except _SCAN_ERRORS:
+                pass
+    return token_key(value)
+
+
+def token_key(value):
+    """A key by type and value for a string or an integer, None for anything else."""
+    return (type(value).__name__, value) if type(value) in (str, int) else None
 
 
 def cancelled_key(env, line):
@@ -1010,30 +1046,33 @@ def kind_of_noise(text):
 # -- open requests ---------------------------------------------------------------
 
 # Late answers that are waited for after --call-timeout, and requests of a server that are kept in mind.
-MAX_OVERDUE = 10000
+MAX_OVERDUE, MAX_LATE = 10000, 256
 
 class Flight:
     """One open request of the client.
 
-    note: what its answer teaches (a recorded method, or (method, params)); entry: the one it is recorded in; before:
+    token: the key of its progress token; note: what its answer teaches (a recorded method, or (method, params)); entry: the one it is recorded in; before:
     what a handshake that is refused falls back to, a request of the modern era as it was read, or the line of a
     subscription; batch: the number of its array or 0; startup: it
     keeps the startup deadline armed.
     """
-    __slots__ = ("method", "key", "id_raw", "batch", "queued", "startup", "note", "entry", "before", "since_s")
+    __slots__ = ("method", "key", "id_raw", "batch", "queued", "startup", "token", "note", "entry", "before", "since_s")
 
     def __init__(self, env, since_s, queued, batch=0):
         self.method, self.key, self.id_raw, self.batch = env.method, env.id_key, env.id_raw, batch
         self.queued, self.startup, self.note, self.since_s = queued, False, None, since_s
-        self.entry = self.before = None
+        self.entry = self.before = self.token = None
 
 
 class Flights:
-    """Who waits for what: the client's requests and the server's, each by the value of its id."""
-    __slots__ = ("_open", "server", "startup", "_overdue")
+    """Who waits for what: the client's requests and the server's, each by the value of its id.
+
+    late: progress tokens of requests that are over; what still comes for them is nobody's (Cursor drops the connection).
+    """
+    __slots__ = ("_open", "server", "startup", "late", "_overdue", "_tokens")
 
     def __init__(self):
-        self._open, self.server, self.startup, self._overdue = {}, {}, 0, {}
+        self._open, self.server, self.startup, self.late, self._overdue, self._tokens = {}, {}, 0, {}, {}, {}
 
     def __bool__(self):
         return bool(self._open)
@@ -1044,6 +1083,9 @@ class Flights:
     def add(self, flight):
         """An id that is in use already gets a second place: both answers will be delivered (A7.17)."""
         self._open.setdefault(flight.key, []).append(flight)
+        if flight.token is not None:
+            self.late.pop(flight.token, None)
+            self._tokens[flight.token] = self._tokens.get(flight.token, 0) + 1
 
     def hold_start(self, flight):
         """This one keeps the startup deadline armed."""
@@ -1075,7 +1117,19 @@ class Flights:
         if not flights:
             del self._open[flight.key]
         self.startup -= flight.startup
+        if flight.token is not None:
+            self._token_closed(flight)
         return True
+
+    def _token_closed(self, flight):
+        """Its token is nobody's now, unless another open request has the same."""
+        left = self._tokens[flight.token] = self._tokens[flight.token] - 1
+        if not left:
+            del self._tokens[flight.token]
+        if not left and not flight.queued:
+            self.late[flight.token] = None
+            if len(self.late) > MAX_LATE:
+                del self.late[next(iter(self.late))]
 
     def overdue(self, flight):
         """Close one that we answered ourselves; its late answer will be dropped."""
@@ -1095,6 +1149,8 @@ class Flights:
         taken = list(self)
         self._open, self.startup = {}, 0
         self._overdue.clear()
+        self.late.clear()
+        self._tokens.clear()
         return taken
 
 
@@ -2310,10 +2366,10 @@ class Tasks:
 # ============================================================================
 # L5 CHILD - when to start, stop and kill one server process      [pure, hot]
 # ----------------------------------------------------------------------------
-# Uses:   L1
+# Uses:   L0 L1 L2
 # Used by: L6b L7 L8 L9
 # Owns:   CHILD_TABLE, Child, Wake, RunWake, KillWake, WakeEnded, Backoff, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
-#         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted
+#         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted, HoldClient, Queue, Errands
 # Never:  reads a clock, touches a descriptor, knows what an MCP message is
 # Tests:  tests/test_l05_child.py
 # ----------------------------------------------------------------------------
@@ -2336,13 +2392,21 @@ class Tasks:
 # output alone is no exit; what it means for open requests is the owner's business.
 # What can still go wrong: a member that moved to another session is out of
 # reach, and a STUCK process keeps its memory; both are said in the manual.
+#
+# Around that table stand the relay's other reasons to start or not to stop: the
+# wake predicate, the delay behind starts that fail, the queue that waits for a
+# start, and the errands of a server that looks idle but is not.
 # ----------------------------------------------------------------------------
 CLOSE_WAIT_S, KILL_WAIT_S, DRAIN_WAIT_S = 0.25, 1.0, 0.25
 # Starts that fail in a row before the next one is put off; the longest delay (A10.13).
 QUICK_EXITS, LONGEST_BACKOFF_S = 3, 30.0
+# The wake predicate is not asked more often, whatever --wake-interval says.
+SHORTEST_BEAT_S = 0.001
 DOWN, UP, CLOSING, TERMED, KILLED, DRAINING, STUCK = (
     "DOWN", "UP", "CLOSING", "TERMED", "KILLED", "DRAINING", "STUCK")
 IGNORE = "ignore"
+# How long a finished task whose server named no lifetime can still be asked for its result, and a visit to a URL lasts.
+RESULT_WAIT_S, VISIT_WAIT_S, MAX_ERRANDS = 600.0, 600.0, 1000
 SIGTERM, SIGKILL = 15, 9  # the same number on every POSIX system
 
 
@@ -2377,37 +2441,55 @@ WakeEnded = record("WakeEnded", "text", "event: the wake predicate ended (exit s
 
 
 class Wake:
-    """The wake predicate (C1-C8): when it may run, what its end means."""
-    __slots__ = ("_relay", "_running")
+    """The wake predicate (C1-C10): when it may run, what its end means. modern: the first modern request came (C9)."""
+    __slots__ = ("_relay", "_running", "_overran", "_due_s", "modern")
 
     def __init__(self, relay):
-        self._relay, self._running = relay, False
+        self._relay, self._running, self._overran, self._due_s, self.modern = relay, False, False, 0.0, False
+
+    def begin(self):
+        """The relay starts, and with it the beat."""
+        self._due_s = self._relay.now_s
+        self._beat()
+
+    def _beat(self):
+        """The next tick, on a beat that began with the relay and does not drift (C2, C10)."""
+        relay = self._relay
+        every_s = max(relay.settings.wake_interval_s, SHORTEST_BEAT_S)
+        self._due_s += every_s * (1 + int(max(0.0, relay.now_s - self._due_s) / every_s))
+        relay.out.append(SetTimer("wake-tick", self._due_s))
+
+    def modern_request(self):
+        """A client of the modern era is there; it says no `initialized`."""
+        if not self.modern:
+            self.modern = True
+            self.consider()
 
     def consider(self):
         """Run it, if there is one and nothing speaks against it."""
         relay = self._relay
         if relay.settings.wake and not self._running and relay.may_wake():
-            self._running = True
+            self._running, self._overran = True, False
             relay.out += [RunWake(), SetTimer("wake-limit", relay.now_s + relay.settings.wake_timeout_s)]
 
     def tick(self, event):
-        """A fixed beat that began with the relay (C2)."""
-        relay = self._relay
-        relay.out.append(SetTimer("wake-tick", relay.now_s + relay.settings.wake_interval_s))
+        self._beat()
         self.consider()
 
     def overran(self, event):
-        self._relay.log("wake command ran longer than its limit", 1)
+        self._overran = True
+        self._relay.log("wake command failed: it ran longer than its limit", 1)
         self._relay.out.append(KillWake())
 
     def ended(self, text):
         self._running = False
         relay = self._relay
         relay.out.append(ClearTimer("wake-limit"))
-        if text == "exit status 0" and relay.may_wake():
-            relay.log("wake command matched: starting the server", 1)
-            relay.life.start(None, None)
-        elif text not in ("exit status 0", "exit status 1"):
+        if text == "exit status 0" and not self._overran:
+            at = len(relay.out)
+            if relay.may_wake() and relay.life.start(None, None):
+                relay.out.insert(at, Log("wake command matched: starting the server", 1))
+        elif text != "exit status 1" and not self._overran:
             relay.log("wake command failed: %s" % text, 1)
 
     def stop(self):
@@ -2519,13 +2601,130 @@ class Child:
         self._become(DOWN)
         self._out.append(Ended(self._exited.text, self._exited.tail))
 
+
+HoldClient = record("HoldClient", "hold", "effect: stop (or go on) reading the client, the queue is full")
+
+
+class Queue:
+    """Lines that wait for a server that starts. Bounded: above MAX_QUEUE_BYTES the client is not read."""
+    __slots__ = ("_relay", "_lines", "_bytes", "_holding")
+
+    def __init__(self, relay):
+        self._relay, self._lines, self._bytes, self._holding = relay, [], 0, False
+
+    def __bool__(self):
+        return bool(self._lines)
+
+    def has_handshake(self):
+        return any(env.method == "initialize" for env, _, _ in self._lines)
+
+    def is_modern(self):
+        """True if its first line is a request of the modern era."""
+        env, line, _ = self._lines[0] if self._lines else (None, b"", 0)
+        return env is not None and env.kind == REQUEST and (
+            env.method == "server/discover" or is_modern(env.params(line)))
+
+    def add(self, env, line):
+        self._relay.client_desk.track(env, line, queued=True)
+        self._lines.append((env, line, self._relay.life.batches))
+        self._weigh(len(line))
+
+    def _weigh(self, size):
+        """Count, and hold the client while the queue is full."""
+        self._bytes += size
+        if (self._bytes > MAX_QUEUE_BYTES) != self._holding:
+            self._holding = not self._holding
+            self._relay.out.append(HoldClient(self._holding))
+
+    def remove(self, flight):
+        """A queued request, or the batch that it is part of, was cancelled or timed out: it is never sent."""
+        for index, (env, line, batch) in enumerate(self._lines):
+            if (env.kind == BATCH and batch == flight.batch if flight.batch
+                    else env.kind == REQUEST and env.id_key == flight.key):
+                del self._lines[index]
+                self._weigh(-len(line))
+                return
+
+    def send(self):
+        """All of it to the server, in order of arrival."""
+        lines = self._lines
+        self.drop()
+        for flight in self._relay.flights:
+            flight.queued = False
+        if lines:
+            self._relay.to_server(b"".join([clean_line(line) for _, line, _ in lines]))
+
+    def drop(self):
+        self._lines = []
+        self._weigh(-self._bytes)
+
+
+class Errands:
+    """Why a server that has nothing to answer must not be stopped: what it still does for the client (design of A12).
+
+    Tasks of the 2025-11-25 revision (and of the tasks extension) that run, or whose result can still be fetched; visits
+    to a URL that the server asked for and has not seen completed; subscriptions to single resources.
+    """
+    __slots__ = ("_relay", "_tasks", "_visits")
+
+    def __init__(self, relay):
+        self._relay, self._tasks, self._visits = relay, {}, {}
+
+    def reset(self):
+        """The process is gone, and what it did with it."""
+        self._forget()
+        if self._tasks:
+            self._relay.log("tasks that ended with the server: %d" % len(self._tasks), 1)
+        self._tasks, self._visits = {}, {}
+
+    def __bool__(self):
+        """True if something is under way."""
+        self._forget()
+        return bool(self._tasks or self._visits or self._relay.told.subscriptions or self._relay.streams.of_resources())
+
+    def _forget(self):
+        """What is over by the clock."""
+        now_s = self._relay.now_s
+        for table in (self._tasks, self._visits):
+            for key in [key for key, until_s in table.items() if until_s is not None and until_s <= now_s]:
+                del table[key]
+
+    def seen(self, found):
+        """Take notice of tasks, wherever the server tells their state (parsed result or params). True if it is one task's."""
+        listed, task = member_of(found, "tasks"), member_of(found, "task")
+        for one in listed if isinstance(listed, list) else ():
+            self._seen(one)
+        return self._seen(found if isinstance(found, dict) and "task" not in found else task)
+
+    def _seen(self, task):
+        ident, status = member_of(task, "taskId"), member_of(task, "status")
+        if not isinstance(ident, str) or not isinstance(status, str):
+            return False
+        ttl_ms = task.get("ttl", task.get("ttlMs"))
+        limit_s = min(ttl_ms, 1e15) / 1000 if type(ttl_ms) in (int, float) and ttl_ms >= 0 else None
+        if status in ("completed", "failed", "cancelled") and limit_s is None:
+            limit_s = RESULT_WAIT_S
+        self._tasks.pop(ident, None)
+        if len(self._tasks) < MAX_ERRANDS:
+            self._tasks[ident] = None if limit_s is None else self._relay.now_s + limit_s
+        return True
+
+    def visit(self, ident):
+        """The user is sent to a URL; `notifications/elicitation/complete` will tell."""
+        if isinstance(ident, str) and len(self._visits) < MAX_ERRANDS:
+            self._visits[ident] = self._relay.now_s + VISIT_WAIT_S
+
+    def visited(self, ident):
+        if isinstance(ident, str):
+            self._visits.pop(ident, None)
+
 # ============================================================================
 # L6 RECORD - recordings: keys, entries, file form, merge   [mostly pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3
 # Used by: L6b L7 L8 L8b L9 L15
 # Owns:   SCHEMA, LISTS, LIST_MEMBER, program_words, file_key, Answer, Entry, entry_key, probe_keys, Recording,
-#         write_recording, merged_recording, import_older, Store, recorded_command, load_store, PageSet, ModernRequest, is_handshake, is_plain_listing, is_modern, error_code, error_text, version_of
+#         write_recording, merged_recording, import_older, Store, recorded_command, load_store, PageSet, ModernRequest, is_handshake, is_plain_listing, error_code, error_text, version_of
 # Never:  reads a clock; touches a file but in `Store` and `load_store`
 # Tests:  tests/test_l06_record.py, tests/test_cache.py, tests/test_import.py
 # ----------------------------------------------------------------------------
@@ -2566,9 +2765,6 @@ LIST_MEMBER = {"tools/list": "tools", "prompts/list": "prompts", "resources/list
 LISTS = tuple(LIST_MEMBER)
 CAPABILITY_OF = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources",
                  "resources/templates/list": "resources"}
-VERSION_KEY, CAPABILITIES_KEY, CLIENT_KEY, SERVER_KEY, SUBSCRIPTION_KEY = [
-    "io.modelcontextprotocol/" + name
-    for name in ("protocolVersion", "clientCapabilities", "clientInfo", "serverInfo", "subscriptionId")]
 INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, UNSUPPORTED_VERSION = -32600, -32601, -32602, -32022
 RECORDED_ERRORS = (METHOD_NOT_FOUND, UNSUPPORTED_VERSION)
 # What a cursor of ours begins with; and where a list is no longer read (opencode stops there, too).
@@ -3010,12 +3206,6 @@ def is_plain_listing(params):
     return is_list_request(params) and (params is None or params.get("cursor") is None)
 
 
-def is_modern(params):
-    """True if params carry the 2026-07-28 envelope (A17.1)."""
-    meta = params.get("_meta") if isinstance(params, dict) else None
-    return isinstance(meta, dict) and isinstance(meta.get(VERSION_KEY), str)
-
-
 def error_code(parts):
     try:
         return parse_json(parts["error"]).get("code")
@@ -3219,10 +3409,9 @@ def older_recording(options):
 # Never:  reads a clock, touches a descriptor
 # Tests:  tests/test_l06b_standin.py, tests/test_modern.py
 # ----------------------------------------------------------------------------
-# Theory: the design has sixteen layers; this one was cut out of its neighbours
-# when the second era came. It holds what the relay says itself: to the client in
-# the server's place (`Shelf`, `Streams`), to the server in the client's
-# (`OwnRequests`, `Listings`). When it says so is decided above.
+# Theory: this layer was cut out of its neighbours when the second era came. It holds
+# what the relay says itself: to the client in the server's place (`Shelf`, `Streams`),
+# to the server in the client's (`OwnRequests`, `Listings`). When is decided above.
 #
 # Two eras. Legacy: one `initialize` chooses the entry for the whole session.
 # Modern (2026-07-28): each request carries version and capabilities in `_meta`
@@ -4014,8 +4203,7 @@ class Streams:
     def acknowledged(self, env, line):
         """The server acknowledges. True if the client is to hear it."""
         params = env.params(line)
-        meta = params.get("_meta") if isinstance(params, dict) else None
-        ident = meta.get(SUBSCRIPTION_KEY) if isinstance(meta, dict) else None
+        ident = member_of(member_of(params, "_meta"), SUBSCRIPTION_KEY)
         key = None if ident is None else id_key_of(ident, spell_id(ident))
         opening = key in self._opening
         self._opening.discard(key)
@@ -4060,6 +4248,10 @@ class Streams:
         """The client closes a stream. True if there was one."""
         return self._held.pop(key, None) is not None
 
+    def of_resources(self):
+        """True if one of them was granted single resources: the server must live to see them change."""
+        return any(stream.granted.get("resourceSubscriptions") for stream in self._held.values())
+
     def announce(self, notification):
         """Tell of a changed list on every stream that was granted it."""
         for stream in self._held.values():
@@ -4071,10 +4263,10 @@ class Streams:
 # ============================================================================
 # L7 RELAY - the engine: one client, one server                   [pure, hot]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L5 L6 L6b
+# Uses:   L1 L2 L5 L6 L6b
 # Used by: L8 L8b
 # Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, Write,
-#         Served, Noise, Release, Save, HoldClient, Exit, Told, StartRequests, Queue, Troubles, Rest, Life,
+#         Served, Noise, Release, Save, Exit, Told, StartRequests, Troubles, Rest, Life,
 #         ClientDesk, ServerDesk, Relay, RELAY_TABLE
 # Never:  reads a clock, touches a descriptor, parses more of a line than it must
 # Tests:  tests/test_l07_relay.py
@@ -4183,7 +4375,6 @@ class Write(Record):
 
 
 Save = record("Save", "", "effect: the recording has something new (`Shelf.take_dirty`)")
-HoldClient = record("HoldClient", "hold", "effect: stop (or go on) reading the client, the queue is full")
 Served = record("Served", "method", "effect, for the log alone: a request was answered from the recording")
 Release = record("Release", "", "effect: the generation is over, close what is left of its descriptors")
 Noise = record("Noise", "raw", "effect: the start of a line of the server's stdout that is no message")
@@ -4292,7 +4483,9 @@ class ClientDesk:
             return False
         params = env.params(line)
         if method == "server/discover" or is_modern(params):
-            return self._answer_modern(env, line)
+            answered = self._answer_modern(env, line)
+            relay.wake.modern_request()
+            return answered
         if method == "initialize":
             self.remember(line)
             if relay.shelf.initialize() is not None:
@@ -4328,9 +4521,9 @@ class ClientDesk:
         """Answer from the recording; True."""
         relay = self._relay
         relay.to_client((error_line if is_error else result_line)(env.id_raw, raw))
-        relay.out.append(Served(env.method))
         if env.method == "initialize":
             relay.log("handshake from cache (%s)" % entry.version, 1)
+        relay.out.append(Served(env.method))
         if entry is not None and relay.shelf.is_old(entry):
             relay.rest.refresh_soon()
         return True
@@ -4365,6 +4558,7 @@ class ClientDesk:
         relay.life.for_refresh = False
         if env.kind == REQUEST:
             flight = Flight(env, relay.now_s, queued)
+            flight.token = progress_token(env, line)
             relay.flights.add(flight)
             self._annotate(flight, env, line)
         elif env.kind == BATCH:
@@ -4407,7 +4601,7 @@ class ClientDesk:
     def _annotate_modern(self, flight, line):
         """The same for a request of the modern era."""
         relay, asked = self._relay, read_modern(line)
-        relay.life.modern_spoken = True
+        relay.life.modern_spoken = relay.wake.modern = True
         if asked is None:
             return
         flight.entry, flight.before = relay.shelf.modern_entry(asked), asked
@@ -4474,19 +4668,31 @@ class ServerDesk:
             if len(relay.flights.server) < MAX_OVERDUE:
                 relay.flights.server[env.id_key] = env.id_raw
             relay.start_requests.seen(env.method, env.id_key)
+            if env.method == "elicitation/create":
+                relay.errands.visit(member_of(env.params(line), "elicitationId"))
             return True
         if kind == NOTIFICATION and env.version2:
-            if env.method == "notifications/cancelled":
-                key = cancelled_key(env, line)
-                relay.flights.server.pop(key, None)
-                return relay.streams.ended(key, b"{}") is not False
-            if env.method == "notifications/subscriptions/acknowledged":
-                return relay.streams.acknowledged(env, line)
-            return not env.method.endswith("list_changed") or relay.own.list_changed(env.method)
+            return self._notification(env, line)
         if kind == BATCH:
             return self._batch(env, line)
         relay.noise(line)
         return False
+
+    def _notification(self, env, line):
+        relay, method = self._relay, env.method
+        if method == "notifications/cancelled":
+            key = cancelled_key(env, line)
+            relay.flights.server.pop(key, None)
+            return relay.streams.ended(key, b"{}") is not False
+        if method == "notifications/progress":
+            return token_key(member_of(env.params(line), "progressToken")) not in relay.flights.late
+        if method == "notifications/subscriptions/acknowledged":
+            return relay.streams.acknowledged(env, line)
+        if method in ("notifications/tasks/status", "notifications/tasks"):
+            relay.errands.seen(env.params(line))
+        elif method == "notifications/elicitation/complete":
+            relay.errands.visited(member_of(env.params(line), "elicitationId"))
+        return not method.endswith("list_changed") or relay.own.list_changed(method)
 
     def _response(self, env, line):
         relay, key = self._relay, env.id_key
@@ -4513,10 +4719,25 @@ class ServerDesk:
                 return False
         elif not flight.queued:
             relay.life.answered()
+        if len(line) < SEARCHED_BYTES and (b'"taskId"' in line or b"-32042" in line):
+            self._errand(flight, line)
         if relay.settings.log_calls:
             relay.log("%s server %.1f" % (flight.method, (relay.now_s - flight.since_s) * 1000), 2)
         relay.life.settle_start()
         return True
+
+    def _errand(self, flight, line):
+        """An answer that may leave something under way: a task, or a URL for the user."""
+        relay = self._relay
+        try:
+            body = parse_json(line)
+        except ValueError:
+            return
+        if relay.errands.seen(body.get("result")):
+            relay.flights.late.pop(flight.token, None)  # its progress goes on (25-11, progress)
+        visits = member_of(member_of(body.get("error"), "data"), "elicitations")
+        for one in visits if isinstance(visits, list) else ():
+            relay.errands.visit(member_of(one, "elicitationId"))
 
     def _own_answer(self, own, line):
         """Take an answer to a request of ours; False if it is no JSON."""
@@ -4617,60 +4838,6 @@ TIMERS = {"startup": ("life", "startup_expired"), "idle": ("rest", "idle"), "set
 GENERATION_TIMERS = ("startup", "idle", "settle", "window", "relist", "fill", "own-limit", "call", "mute", "last")
 # Of a line that is no message, what a person may see.
 NOISE_BYTES = 200
-
-
-class Queue:
-    """Lines that wait for a server that starts. Bounded: above MAX_QUEUE_BYTES the client is not read."""
-    __slots__ = ("_relay", "_lines", "_bytes", "_holding")
-
-    def __init__(self, relay):
-        self._relay, self._lines, self._bytes, self._holding = relay, [], 0, False
-
-    def __bool__(self):
-        return bool(self._lines)
-
-    def has_handshake(self):
-        return any(env.method == "initialize" for env, _, _ in self._lines)
-
-    def is_modern(self):
-        """True if its first line is a request of the modern era."""
-        env, line, _ = self._lines[0] if self._lines else (None, b"", 0)
-        return env is not None and env.kind == REQUEST and (
-            env.method == "server/discover" or is_modern(env.params(line)))
-
-    def add(self, env, line):
-        self._relay.client_desk.track(env, line, queued=True)
-        self._lines.append((env, line, self._relay.life.batches))
-        self._weigh(len(line))
-
-    def _weigh(self, size):
-        """Count, and hold the client while the queue is full."""
-        self._bytes += size
-        if (self._bytes > MAX_QUEUE_BYTES) != self._holding:
-            self._holding = not self._holding
-            self._relay.out.append(HoldClient(self._holding))
-
-    def remove(self, flight):
-        """A queued request, or the batch that it is part of, was cancelled or timed out: it is never sent."""
-        for index, (env, line, batch) in enumerate(self._lines):
-            if (env.kind == BATCH and batch == flight.batch if flight.batch
-                    else env.kind == REQUEST and env.id_key == flight.key):
-                del self._lines[index]
-                self._weigh(-len(line))
-                return
-
-    def send(self):
-        """All of it to the server, in order of arrival."""
-        lines = self._lines
-        self.drop()
-        for flight in self._relay.flights:
-            flight.queued = False
-        if lines:
-            self._relay.to_server(b"".join([clean_line(line) for _, line, _ in lines]))
-
-    def drop(self):
-        self._lines = []
-        self._weigh(-self._bytes)
 
 
 class Troubles:
@@ -4802,7 +4969,8 @@ class Rest:
         if relay.now_s < due_s:
             relay.out.append(SetTimer("idle", due_s))
         elif (relay.state == LIVE and not relay.flights and not relay.flights.server and not relay.life.startup_armed
-                and (relay.shelf.initialize() is not None or relay.life.modern_spoken and not relay.told.initialized)):
+                and (relay.shelf.initialize() is not None or relay.life.modern_spoken and not relay.told.initialized)
+                and not relay.errands and not relay.own.stale):
             relay.log("idle for %s: stopping the server" % format_duration(int(idle_s * 1e9)), 1)
             relay.life.stop()
         else:
@@ -4859,7 +5027,7 @@ class Life:
         self._relay.shelf.new_start()
 
     def start(self, env, line):
-        """Start the server for a line (None: for nobody, the wake predicate). While one stops, the line waits."""
+        """Start the server for a line (None: for nobody). While one stops, the line waits. False if it is too early for it."""
         relay = self._relay
         wait_s = self._backoff.wait_s(relay.now_s)
         if wait_s > 0:
@@ -4867,31 +5035,31 @@ class Life:
                 relay.troubles.refuse(env, "%s, the last of %d starts that failed" % (
                     self._backoff.trouble, self._backoff.failures),
                     "the request was not sent; the next start is due in %.1f s" % wait_s)
-            return
+            return False
         if env is not None:
             self.queue.add(env, line)
         if relay.state == ASLEEP:
             self._launch()
+        return True
 
     def _launch(self):
         """Spawn it, and begin as what waits for it wants: its own handshake, a replay, or none in the modern era."""
         relay = self._relay
         self.generation += 1
         self._new_generation()
+        self.modern = self.queue.is_modern() or not self.queue and relay.told.init_params is None
+        replay = relay.told.init_params is not None and not self.queue.has_handshake() and not self.modern
+        relay.log("starting the server, generation %d: %s" % (self.generation, (
+            "replay" if replay else "no handshake in this era" if self.modern else "no recorded handshake")), 1)
         relay.out.append(Spawn())
         self._arm_startup()
         relay.troubles.watch_calls()
         if relay.settings.idle_stop_s:
             relay.out.append(SetTimer("idle", relay.now_s + relay.settings.idle_stop_s))
-        self.modern = self.queue.is_modern() or not self.queue and relay.told.init_params is None
-        if relay.told.init_params is not None and not self.queue.has_handshake() and not self.modern:
-            relay.log("starting the server, generation %d: replay" % self.generation, 1)
-            relay.become(REPLAY)
+        relay.become(REPLAY if replay else COLD)
+        if replay:
             relay.own.replay_handshake()
             return
-        relay.log("starting the server, generation %d: %s" % (
-            self.generation, "no handshake in this era" if self.modern else "no recorded handshake"), 1)
-        relay.become(COLD)
         if self.modern:
             self.modern_spoken = True
             relay.own.modern_start()
@@ -5076,6 +5244,7 @@ class Life:
         relay.out += [Release()] + [ClearTimer(name) for name in GENERATION_TIMERS]
         relay.own.reset()
         relay.streams.lost()
+        relay.errands.reset()
         self.startup_armed = False
         relay.become(ASLEEP)
         if relay.leaving:
@@ -5105,13 +5274,14 @@ RELAY_TABLE = {(state, event): name for event, row in _ROWS.items() for state, n
 
 class Relay:
     """The engine. handle(event, now_s) -> [effects]; see the theory for the states."""
-    __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "listings", "streams", "wake", "rest", "troubles",
+    __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "listings", "streams", "errands", "wake", "rest", "troubles",
                  "life", "start_requests", "leaving", "active_s", "client_desk", "_server_desk", "_draining", "_exited")
 
     def __init__(self, settings, shelf):
         self.settings, self.shelf, self.state, self.now_s, self.out = settings, shelf, ASLEEP, 0.0, []
-        self.told, self.flights, self.own, self.listings, self.streams, self.wake, self.rest, self.life = (
-            Told(), Flights(), OwnRequests(self), Listings(self), Streams(self), Wake(self), Rest(self), Life(self))
+        self.told, self.flights, self.own, self.listings, self.streams = (
+            Told(), Flights(), OwnRequests(self), Listings(self), Streams(self))
+        self.errands, self.wake, self.rest, self.life = Errands(self), Wake(self), Rest(self), Life(self)
         self.client_desk, self._server_desk = ClientDesk(self), ServerDesk(self)
         self.leaving, self.active_s, self._draining, self._exited = False, 0.0, False, False
 
@@ -5119,7 +5289,7 @@ class Relay:
         """The effects of the relay's own start."""
         self.now_s = now_s
         if self.settings.wake:
-            self.out.append(SetTimer("wake-tick", now_s + self.settings.wake_interval_s))
+            self.wake.begin()
         return self._taken()
 
     def handle(self, event, now_s):
@@ -5140,7 +5310,7 @@ class Relay:
         """True if a wake command may start the server: the client is there, the server is not (C1)."""
         told = self.told
         return self.state == ASLEEP and not self.leaving and (
-            bool(self.shelf.followed) if told.init_params is None else told.initialized)
+            self.wake.modern if told.init_params is None else told.initialized)
 
     def become(self, state):
         """The only writer of `state`."""
@@ -5173,7 +5343,8 @@ class Relay:
 
     def _server_lines(self, event):
         self.active_s = self.now_s
-        if self.state in (LIVE, COLD) and not self.own.refreshing() and all_notifications(event.raw):
+        if (self.state in (LIVE, COLD) and not self.own.refreshing() and all_notifications(event.raw)
+                and not (self.flights.late and b"progress" in event.raw)):
             self.out.append(Write(CLIENT, event.raw))
             return
         self._walk(event.raw, self._server_desk.judge, CLIENT)

@@ -6,6 +6,7 @@
     claude(scratch, "memory", argv)                   meanwhile, and what stayed
     package(scratch, "memory", argv, "mcp2")
     inspector(scratch, "memory", argv)
+    listener(scratch, box, argv, env, "error")        a client of server-everything that subscribed and set a log level
 
 Every session has its own mark in the environment (harness.MARK), which a server hands down to all that it starts,
 into other groups and sessions too.
@@ -369,6 +370,46 @@ def package(scratch, name, argv, which, roots=()):
         session.answers = json.loads(text.split(b"\n")[1])["answers"]
         session.stayed += left_after(box.mark, session.after, GONE_S)
     return session
+
+
+# Of server-everything: any uri can be subscribed to, and it says so at level info; the tool sends an update at once.
+SUBSCRIBED, OTHER, UPDATES = "demo://resource/dynamic/text/1", "demo://resource/dynamic/text/2", "toggle-subscriber-updates"
+
+
+class Listener(Raw):
+    """A client that keeps every notification it hears as (method, what it is about)."""
+
+    def read(self, timeout=ANSWER_S):
+        found = super().read(timeout)
+        if found and "method" in found and "id" not in found:
+            params = found.get("params", {})
+            self.heard.append((found["method"].replace("notifications/", ""), str(params.get("uri") or params.get("data")).strip()))
+        return found
+
+    def hears(self):
+        """What it hears when it subscribes to another resource, switches updates on and off, and leaves that resource.
+
+        (While they are on the server does not end at EOF.) Not counted is what the server says of the first subscription, which the relay may have made again."""
+        self.heard.clear()
+        switch = ("tools/call", {"name": UPDATES, "arguments": {}})
+        for method, params in (("resources/subscribe", {"uri": OTHER}), switch, switch, ("resources/unsubscribe", {"uri": OTHER})):
+            answer = self.outcome(method, params)
+            assert "result" in answer, answer
+        self.quiet()
+        return [one for one in self.heard if one[0] != "message" or SUBSCRIBED not in one[1]]
+
+
+def listener(scratch, box, argv, env, level):
+    """A Listener that has opened a session, listed the tools, set the level and subscribed to one resource."""
+    client = Listener(scratch, box, argv, env)
+    client.heard = []
+    client.open({})
+    client.quiet()  # its announcements at start are over
+    client.pages("tools/list")
+    for method, params in (("logging/setLevel", {"level": level}), ("resources/subscribe", {"uri": SUBSCRIBED})):
+        answer = client.outcome(method, params)
+        assert answer == {"result": {}}, answer
+    return client
 
 
 def stops(client, looks):

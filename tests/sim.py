@@ -10,7 +10,6 @@ event.  tests/playbook.py is the other use of the engine: transcripts without an
 """
 
 import heapq
-import itertools
 import json
 
 import mcp_lazy as lazy
@@ -197,7 +196,7 @@ class World:
     def __init__(self, config, recorded=None, make_server=SimServer, wake=(), max_age_ms=0):
         self.relay = lazy.Relay(config, lazy.Shelf(recorded or lazy.Recording(["srv"]), [], max_age_ms))
         self.make_server, self.wake_ends = make_server, list(wake)
-        self.now_s, self.timers, self.actions, self.order = START_S, {}, [], itertools.count()
+        self.now_s, self.timers, self.actions, self.order = START_S, {}, [], 0
         self.client, self.server, self.effects = [], [], []   # lines written to each side; every effect
         self.spawns, self.saves, self.exits, self.held = 0, 0, [], False
         self.child, self.wake_running = None, False
@@ -225,7 +224,8 @@ class World:
     # -- time --
 
     def at(self, at_s, action):
-        heapq.heappush(self.actions, (at_s, next(self.order), action))
+        self.order += 1  # what is due at one instant keeps its order
+        heapq.heappush(self.actions, (at_s, self.order, action))
 
     def next_s(self):
         """When the next thing is due, None if nothing is."""

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import signal
 import sys
+import time
 
 import pytest
 
@@ -115,6 +116,10 @@ class SimRelay(World):
     def sleep_again(self):
         self.until(lambda: self.child is None)
 
+    def stay_awake(self, for_s):
+        self.run(for_s)
+        assert self.child is not None, "it was stopped"
+
     def end(self, signum):
         if signum is None:
             self.close()
@@ -160,6 +165,13 @@ class RealRelay:
 
     def sleep_again(self):
         harness.until(self.relay.asleep)
+
+    def stay_awake(self, for_s):
+        end_s, awake = time.monotonic() + for_s, True
+        while awake and time.monotonic() < end_s:
+            awake = not self.relay.asleep()
+            time.sleep(0.02)
+        assert awake, "it was stopped"
 
     def end(self, signum):
         if signum is None:
@@ -210,6 +222,17 @@ def asleep(relay):
     relay.sleep_again()
 
 
+def awake(relay):
+    """Three times as long as the idle stop of these stories."""
+    relay.stay_awake(3 * IDLE_S)
+
+
+def seen(ident, *methods):
+    """Wait for the answer to a call `seen`: all that this process was told."""
+    return lambda relay: relay.wait(
+        lambda one: harness.Relay.answers(one, ident) and one["result"] == {"seen": [*STARTED, *methods, "tools/call"]})
+
+
 class Run:
     """One session: options, then lines (bytes) to send and waits; `flags` change the server before it."""
 
@@ -219,6 +242,11 @@ class Run:
 
 HELLO = (initialize(0), answer(0), INITIALIZED)
 RECORD = Run(*HELLO, request("l", "tools/list"), answer("l"))
+# A log level and a subscription: what a process must hear again that takes the place of another (A12.7).
+STATE = (request(1, "logging/setLevel", {"level": "error"}), answer(1), request(2, "resources/subscribe", {"uri": "u:1"}), answer(2))
+UNSUBSCRIBE = (request("u", "resources/unsubscribe", {"uri": "u:1"}), answer("u"))
+STARTED = ("initialize", "notifications/initialized")
+IDLE_S = 0.4
 BATCH = b"[%s,%s]\n" % (request(1, "a").strip(), request("2", "b").strip())
 ROOTED = (initialize(0, roots={}), answer(0), INITIALIZED)
 
@@ -241,9 +269,16 @@ SCRIPTS = {
     "a call that takes too long": [
         {}, Run(*HELLO, call(1, "late"), answer(1), call(2, "flush"), answer(2), options={"call-timeout": 0.5})],
     "idle": [{"logging": True}, Run(
-        *HELLO, request("l", "tools/list"), answer("l"), request(1, "logging/setLevel", {"level": "error"}), answer(1),
-        request(2, "resources/subscribe", {"uri": "u:1"}), answer(2), asleep, request(3, "tools/list"), answer(3),
-        call(4, "seen"), answer(4), options={"idle-stop": 0.4})],
+        *RECORD.steps, *STATE, *UNSUBSCRIBE, asleep, request(3, "tools/list"), answer(3), call(4, "seen"),
+        seen(4, "logging/setLevel", "tools/list"), asleep, call(5, "seen"), seen(5, "logging/setLevel", "tools/list"),
+        options={"idle-stop": IDLE_S})],
+    "idle, but subscribed": [{"logging": True}, Run(
+        *RECORD.steps, *STATE, awake, call(3, "seen"), seen(3, "tools/list", "logging/setLevel", "resources/subscribe"), awake,
+        *UNSUBSCRIBE, asleep, options={"idle-stop": IDLE_S})],
+    "a death of a server with a state": [{"logging": True}, Run(
+        *RECORD.steps, *STATE, call(3, "die", how="exit3"), answer(3), call(4, "seen"),
+        seen(4, "logging/setLevel", "resources/subscribe", "tools/list"), awake, *UNSUBSCRIBE, asleep, call(5, "seen"),
+        seen(5, "logging/setLevel", "tools/list"), options={"idle-stop": IDLE_S})],
     "the end in a call": [{}, Run(*HELLO, call(1, "hang"), call(2, "echo"), answer(2))],
     "a signal in a call": [{}, Run(*HELLO, call(1, "hang"), call(2, "echo"), answer(2), signum=signal.SIGTERM)],
     "drained": [{}, Run(*HELLO, call(1, "sleep", s=0.3), options={"drain": 5.0})],
@@ -284,7 +319,7 @@ MODERN_SCRIPTS = {
     "a stream that the server refuses": [OPTED, M_RECORD, Run(
         listen("s"), told(SUBSCRIBED), mcall(1, "echo"), answer(1), flags={"listen": -32601}), Run(listen("t"), answer("t"))],
     "a stream over an idle stop": [OPTED, M_RECORD, Run(
-        listen("s"), told(SUBSCRIBED), mcall(1, "echo"), answer(1), asleep, mcall(2, "grow"), answer(2), told(CHANGED), options={"idle-stop": 0.4})],
+        listen("s"), told(SUBSCRIBED), mcall(1, "echo"), answer(1), asleep, mcall(2, "grow"), answer(2), told(CHANGED), options={"idle-stop": IDLE_S})],
     "a stream over a death": [OPTED, M_RECORD, Run(
         listen("s"), told(SUBSCRIBED), mcall(1, "die", how="exit3"), answer(1), mcall(2, "grow"), answer(2), told(CHANGED))],
     "a stream that is cancelled": [OPTED, M_RECORD, Run(

@@ -11,8 +11,9 @@ import pytest
 import mcp_lazy
 from generated import any_string, any_value, exact, oracle, seeded, spell
 from harness import MODULE
-from mcp_lazy import (BAD, BATCH, NOTIFICATION, ODD, REQUEST, RESPONSE, LineSplitter, all_notifications, canonical, members,
-                      parse_json, read_envelope, same_json)
+from mcp_lazy import (BAD, BATCH, MAX_LATE, MAX_OVERDUE, NOTIFICATION, ODD, REQUEST, RESPONSE, SHORT_BYTES, Flight, Flights,
+                      LineSplitter, all_notifications, canonical, members, parse_json, progress_token, read_envelope, same_json,
+                      token_key)
 
 BOM = b"\xef\xbb\xbf"
 
@@ -636,6 +637,221 @@ def test_a_block_where_one_line_has_two_methods_and_another_none():
 def test_an_unended_block_is_not():
     for block in (b"", b"\n", b"{", b'{"jsonrpc":"2.0","method":"a"}', b'{"jsonrpc":"2.0","method":"a"}\n{"jsonrpc":"2.0","method":"a"}'):
         assert not all_notifications(block)
+
+
+# ------------------------------------------------------------------- progress tokens and open requests
+
+TOKENS = ("1", "0", "-1", "7777777", "1" + "0" * 30, '"1"', '""', '"a"', '"a b"', '"null"', '"a:b"', '"{"', '"[x]"', '"a\\\\b"', '"a\\"b"',
+          '"\u00e9"', '"\\u00e9"', '"\\ud83d\\ude00"', '"' + "t" * 200 + '"')
+NO_TOKENS = ("true", "false", "null", "1.0", "1e3", "1.5", "[]", "[1]", "{}", '{"a":1}', "[[[[[[]]]]]]", "1" + "0" * 5000)
+PAD = "x" * 3 * SHORT_BYTES
+FORMS = {
+    "short": '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","_meta":{"progressToken":%s}}}',
+    "spaced": '{ "jsonrpc" : "2.0", "id" : 1, "method" : "tools/call", "params" : { "_meta" : { "progressToken" : %s , "b" : 1 } } }',
+    "head": '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":%s},"arguments":{"a":"' + PAD + '"}}}',
+    "head, spaced": '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken" : %s , "b":1},"a":"' + PAD + '"}}',
+    "tail": '{"method":"tools/call","params":{"arguments":{"a":"' + PAD + '"},"_meta":{"progressToken":%s}},"jsonrpc":"2.0","id":1}',
+    "tail, spaced": '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"a":"' + PAD + '","_meta":{"progressToken"\t:\t%s\t}}}',
+}
+
+
+def token_of(text):
+    """The token of a request, whatever kind of bytes its line comes in."""
+    raw = text.encode("utf-8")
+    found = {progress_token(read_envelope(one), one) for one in (raw, raw + b"\n", bytearray(raw))}
+    assert read_envelope(raw).kind == REQUEST and len(found) == 1, found
+    return found.pop()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("text", TOKENS, ids=ascii)
+def test_a_progress_token_is_found_in_short_lines_and_at_both_ends_of_long_ones(text, form):
+    value = json.loads(text)
+    assert token_of(FORMS[form] % text) == token_key(value) == (type(value).__name__, value)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("text", NO_TOKENS, ids=lambda text: text[:10])
+def test_what_is_no_progress_token_is_none(text, form):
+    assert token_of(FORMS[form] % text) is None
+
+
+@pytest.mark.parametrize("text", ['"a,b"', '"a}b"', '"},{"'])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_progress_token_with_signs_of_json_in_it(form, text):
+    assert token_of(FORMS[form] % text) == ("str", json.loads(text))
+
+
+def test_a_progress_token_that_the_looked_at_part_cuts_is_none_and_never_another():
+    """Not 12 for 12345: a progress for 12 would be dropped."""
+    found = set()
+    begin = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"a":"'
+    for size in range(SHORT_BYTES - 60, SHORT_BYTES + 20):
+        for line in (begin + "x" * (size - len(begin)) + '","_meta":{"progressToken":12345},"b":"' + PAD + '"}}',
+                     begin + PAD + '","_meta":{"progressToken":12345},"b":"' + "x" * (size - 9) + '"}}'):
+            found.add(progress_token(read_envelope(line.encode()), line.encode()))
+    assert found == {("int", 12345), None}
+
+
+@pytest.mark.parametrize("params", [
+    "", ',"params":null', ',"params":[]', ',"params":"progressToken"', ',"params":5', ',"params":{}', ',"params":{"progressToken":1}',
+    ',"params":{"_meta":null}', ',"params":{"_meta":[]}', ',"params":{"_meta":["progressToken",1]}', ',"params":{"_meta":{}}',
+    ',"params":{"_meta":{"a":{"progressToken":1}}}', ',"params":{"arguments":{"progressToken":1}}',
+    ',"params":{"_meta":{"x":"\\"progressToken\\":1"}}'])
+def test_a_request_without_a_progress_token_has_none(params):
+    assert token_of('{"jsonrpc":"2.0","id":1,"method":"tools/call"%s}' % params) is None
+
+
+def test_a_progress_token_that_is_only_quoted_in_a_long_line_is_none():
+    quoted = json.dumps('{"progressToken":1,"progressToken": 2}')
+    for text in ('{"jsonrpc":"2.0","id":1,"method":"a","params":{"a":%s,"b":"%s"}}' % (quoted, PAD),
+                 '{"jsonrpc":"2.0","id":1,"method":"a","params":{"b":"%s","a":%s}}' % (PAD, quoted)):
+        assert token_of(text) is None
+
+
+def test_token_keys_tell_types_apart():
+    assert len({token_key(value) for value in (1, "1", 0, "0", "", -1, "-1")}) == 7
+    assert token_key(1) == token_key(1) and hash(token_key("a")) == hash(token_key("a"))
+    for value in (None, True, False, 1.0, 0.0, [], {}, (), b"1"):
+        assert token_key(value) is None, value
+
+
+def flight(ident=1, token="t", queued=False, startup=False):
+    one = Flight(read_envelope(b'{"jsonrpc":"2.0","id":%d,"method":"m"}' % ident), 0.0, queued)
+    one.token, one.startup = token_key(token), startup
+    return one
+
+
+def flights(*ones):
+    found = Flights()
+    for one in ones:
+        found.add(one)
+    return found
+
+
+def late(found):
+    return [value for _, value in found.late]
+
+
+CLOSED = {"taken": lambda found, one: found.take(one.key) is one, "closed": lambda found, one: found.close(one),
+          "overdue": lambda found, one: found.overdue(one) is None}
+
+
+@pytest.mark.parametrize("how", CLOSED)
+def test_late_a_request_that_is_over_leaves_its_token(how):
+    for token in (1, "1", "", 0):
+        one, other = flight(1, token), flight(2, "other")
+        found = flights(one, other)
+        assert not found.late
+        assert CLOSED[how](found, one) and list(found.late) == [token_key(token)] and list(found) == [other]
+
+
+@pytest.mark.parametrize("how", CLOSED)
+def test_late_nothing_comes_for_what_was_never_sent_or_has_no_token(how):
+    for one in (flight(queued=True), flight(token=None), flight(token=1.5)):
+        assert CLOSED[how](flights(one), one)
+        found = flights(one)
+        CLOSED[how](found, one)
+        assert not found.late and not found
+
+
+def test_late_what_was_queued_and_then_sent_counts():
+    one = flight(queued=True)
+    found = flights(one)
+    one.queued = False
+    found.close(one)
+    assert late(found) == ["t"]
+
+
+def test_late_a_token_in_use_again_is_not_late():
+    found = flights(flight(1))
+    found.take(1)
+    found.add(flight(2))
+    assert not found.late
+    found.take(2)
+    assert late(found) == ["t"]
+    found.add(flight(3, "t", queued=True))
+    assert not found.late, "nothing can come for the old one before this one is sent, but it is going to be"
+    found = flights(flight(1, 1))
+    found.take(1)
+    found.add(flight(2, "1"))
+    assert late(found) == [1], "1 is not \"1\""
+
+
+def test_late_a_token_that_another_open_request_has_is_not_late():
+    one, other = flight(1), flight(2)
+    found = flights(one, other)
+    found.close(one)
+    assert not found.late
+    found.close(other)
+    assert late(found) == ["t"]
+
+
+def test_late_put_back_is_open_again():
+    one = flight(startup=True)
+    found = flights()
+    found.add(one)
+    found.startup = 1
+    taken = found.take(1)
+    assert late(found) == ["t"] and found.startup == 0
+    found.put_back(taken)
+    assert not found.late and found.startup == 1 and list(found) == [one]
+    assert found.take(1) is one and late(found) == ["t"] and found.startup == 0
+
+
+def test_late_what_is_closed_twice_is_closed_once():
+    one = flight()
+    found = flights(one)
+    assert found.close(one) is True
+    found.late.clear()
+    assert found.close(one) is False and found.take(1) is None and not found.late
+
+
+def test_late_an_id_in_use_twice_has_two_tokens():
+    found = flights(flight(1, "a"), flight(1, "b"))
+    found.take(1)
+    assert late(found) == ["a"]
+    found.take(1)
+    assert late(found) == ["a", "b"] and found.take(1) is None
+
+
+def test_late_at_most_256_tokens_are_kept_the_oldest_goes():
+    found = flights()
+    for number in range(MAX_LATE):
+        found.add(flight(number, number))
+        found.take(number)
+    assert late(found) == list(range(MAX_LATE)) and MAX_LATE == 256
+    found.add(flight(1, "new"))
+    found.take(1)
+    assert len(found.late) == MAX_LATE and 0 not in late(found) and late(found)[0] == 1 and late(found)[-1] == "new"
+    for _ in range(3):
+        found.add(flight(1, "new"))
+        found.take(1)
+    assert len(found.late) == MAX_LATE and late(found)[0] == 1, "one that comes again takes no second place"
+
+
+def test_late_is_forgotten_with_the_process():
+    found = flights(flight(1, "a"), flight(2, "b", startup=True))
+    found.startup = 1
+    found.take(1)
+    assert late(found) == ["a"]
+    assert [one.key for one in found.take_all()] == [2]
+    assert not found.late and not found and found.startup == 0
+
+
+def test_late_answers_of_overdue_requests_are_counted_apart():
+    one, other = flight(1, "a"), flight(1, "b")
+    found = flights(one, other)
+    found.overdue(one)
+    found.overdue(other)
+    assert late(found) == ["a", "b"]
+    assert [found.was_overdue(1) for _ in range(3)] == [True, True, False] and late(found) == ["a", "b"]
+    found = flights()
+    for number in range(MAX_OVERDUE + 1):
+        one = flight(number, number)
+        found.add(one)
+        found.overdue(one)
+    assert found.was_overdue(0) and not found.was_overdue(MAX_OVERDUE) and len(found.late) == MAX_LATE
 
 
 # ---------------------------------------------------------------------------------------- answers

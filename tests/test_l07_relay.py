@@ -9,8 +9,8 @@ from mcp_lazy import (ASLEEP, CLIENT, LIVE, REPLAY, SERVER, SETTLE, STOPPING, Cl
                       Exit, Exited, HoldClient, KillGroup, KillWake, OutputClosed, Release, RunWake, Save, ServerBroke, Spawn,
                       Spawned, SpawnFailed, StopSignal, WakeEnded, Write)
 from playbook import Failure, Playbook, Timer, advance, says, to_client, to_server
-from sim import (INITIALIZED, VERSION, both, engine, handshake, initialize, line, modern, notification, raw, recording, refusal,
-                 request, result)
+from sim import (INITIALIZED, VERSION, acknowledged, both, engine, handshake, initialize, line, listen, modern, notification, raw,
+                 recording, refusal, request, result)
 
 TOOLS = {"tools": [{"name": "a"}]}
 MORE = {"tools": [{"name": "a"}, {"name": "b"}]}
@@ -792,6 +792,345 @@ def test_a8_6_the_clients_initialized_behind_a_replay_is_swallowed():
 def test_a7_11_a_new_handshake_with_a_running_server_has_its_own_initialized():
     book = woken().then(initialize(20), says(result(20, handshake())))
     (book >> INITIALIZED << to_server(INITIALIZED)).check()
+
+
+# --------------------------------------------------------------------- what holds it off besides (A12)
+
+IDLE, LONG = 5.0, 100000.0
+TASK = {"taskId": "t", "status": "working", "createdAt": "x", "lastUpdatedAt": "x", "ttl": None}
+STATUS = "notifications/tasks/status"
+
+
+def now_task(status="completed", ttl=None, **more):
+    return dict(TASK, status=status, ttl=ttl, **more)
+
+
+def asked(book, *lines, ident=20, method="tools/call"):
+    """A request of the client, and what the server says then."""
+    return book.then(request(ident, method), says(*lines))
+
+
+def modern_live(**changed):
+    """LIVE, started by a modern call."""
+    book = Playbook(engine(idle_stop_s=IDLE, **changed)).then(modern(7, "tools/call"), Spawned(1), says(result(7)))
+    assert book.relay.state == LIVE
+    return book
+
+
+def live(**changed):
+    return woken(idle_stop_s=IDLE, **changed)
+
+
+def held_for(book, wanted_s):
+    """It is not stopped before `wanted_s` (None: ever), and soon after."""
+    if wanted_s is None:
+        assert book.then(advance(LONG)).relay.state == LIVE
+        return
+    book.then(advance(max(0, wanted_s - 0.1)))
+    assert book.relay.state == LIVE, "stopped too early"
+    book.then(advance(2 * IDLE + 0.2))
+    assert book.relay.state == STOPPING, "not stopped"
+
+
+def test_a12_what_holds_it_off_is_more_than_the_idle_stop_itself():
+    held_for(live(), IDLE)
+    held_for(modern_live(), IDLE)
+
+
+@pytest.mark.parametrize("how", [
+    lambda book: asked(book, result(20, {"task": TASK})),
+    lambda book: asked(book, result(20, {"_meta": {}, "task": now_task("input_required")})),
+    lambda book: asked(book, result(20, dict(TASK)), method="tasks/get"),
+    lambda book: asked(book, result(20, {"tasks": [now_task(taskId="u"), TASK]}), method="tasks/list"),
+    lambda book: book.then(says(notification(STATUS, TASK))),
+    lambda book: book.then(says(notification("notifications/tasks", TASK))),
+    lambda book: book.then(says(notification("n"), notification(STATUS, TASK), notification("n"))),
+    lambda book: book.then(says(notification(STATUS, TASK).replace(b"/", b"\\/"))),
+    lambda book: book.then(says(notification(STATUS, dict(TASK, statusMessage="x" * 5000)))),
+    lambda book: asked(book, result(20, {"task": dict(TASK, statusMessage="x" * 5000)}))],
+    ids=["call", "input_required", "tasks/get", "tasks/list", "status", "extension", "block", "escaped", "long", "long answer"])
+def test_a12_a_task_that_runs_holds_it_off_wherever_it_is_told_of(how):
+    held_for(how(live()), None)
+    book = how(live()).then(advance(LONG), says(notification(STATUS, now_task(ttl=100000, taskId="u"))))
+    book.then(says(notification(STATUS, now_task(ttl=30000))), says(notification(STATUS, now_task(ttl=30000, taskId="u"))))
+    held_for(book, 30)
+
+
+@pytest.mark.parametrize("status, ttl, wanted_s", [
+    ("working", 60000, 60), ("input_required", 60000, 60), ("completed", 60000, 60), ("failed", 60000, 60), ("cancelled", 60000, 60),
+    ("completed", None, 600), ("cancelled", None, 600), ("failed", "1", 600), ("working", None, None), ("working", 0, 0), ("completed", 0, 0)])
+def test_a12_a_task_of_either_revision_holds_it_off_for_its_lifetime(status, ttl, wanted_s):
+    wanted_s = max(wanted_s, IDLE) if wanted_s is not None else None
+    held_for(asked(live(), result(20, {"task": now_task(status, ttl)})), wanted_s)
+    held_for(asked(live(), result(20, now_task(status, ttl)), method="tasks/cancel"), wanted_s)
+    flat = {"resultType": "task", "taskId": "t", "status": status, "ttlMs": ttl}
+    held_for(modern_live().then(modern(20, "tools/call"), says(result(20, flat))), wanted_s)
+    book = modern_live().then(modern(20, "tools/call"), says(result(20, dict(flat, status="working", ttlMs=None))))
+    held_for(book.then(modern(21, "tasks/get", taskId="t"), says(result(21, dict(flat, resultType="complete")))), wanted_s)
+
+
+@pytest.mark.parametrize("ttl", [10 ** 15, 10 ** 400, -10 ** 400, 1e300], ids=["15", "400", "-400", "1e300"])
+def test_a12_a_lifetime_of_any_size_breaks_nothing(ttl):
+    assert asked(live(), result(20, {"task": now_task("working", ttl)})).then(advance(LONG)).relay.state == LIVE
+    assert live().then(says(notification(STATUS, now_task("working", ttl))), advance(LONG)).relay.state == LIVE
+
+
+@pytest.mark.parametrize("found", [
+    {"content": [{"type": "text", "text": json.dumps(TASK)}]}, {"structuredContent": TASK}, {"task": [TASK]}, {"task": dict(TASK, taskId=5)},
+    {"task": {"taskId": "t"}}, {"tasks": TASK}, {"tasks": [[TASK]]}, [TASK], "taskId", None], ids=ascii)
+def test_a12_an_answer_that_only_speaks_of_a_task_does_not(found):
+    held_for(asked(live(), result(20, found)), IDLE)
+
+
+def test_a12_a_list_of_tasks_in_a_list_of_tasks_breaks_nothing():
+    deep = dict(TASK, status="completed", ttl=0)
+    for _ in range(400):
+        deep = {"tasks": [deep]}
+    held_for(asked(live(), result(20, deep)), IDLE)
+
+
+def test_a12_an_error_tells_of_no_task():
+    held_for(asked(live(), line(id=20, error={"code": -32000, "message": "no", "data": {"task": TASK}})), IDLE)
+
+
+ELICIT = {"mode": "url", "message": "m", "url": "https://example.com/", "elicitationId": "e"}
+COMPLETE = notification("notifications/elicitation/complete", {"elicitationId": "e"})
+ASK = line(id="s1", method="elicitation/create", params=ELICIT)
+REQUIRED = line(id=20, error={"code": -32042, "message": "no", "data": {"elicitations": [dict(ELICIT, elicitationId="d"), ELICIT]}})
+
+
+@pytest.mark.parametrize("how", [
+    lambda book: book.then(says(ASK), result("s1", {"action": "accept"})),
+    lambda book: book.then(says(line(id="s1", method="elicitation/create", params=dict(ELICIT, message="x" * 5000))),
+                           result("s1", {"action": "accept"})),
+    lambda book: asked(book, REQUIRED).then(says(COMPLETE.replace(b'"e"', b'"d"')))], ids=["request", "long request", "error"])
+@pytest.mark.parametrize("done", [COMPLETE, COMPLETE.replace(b"/", b"\\/"), COMPLETE.replace(b"/", b"\\u002f"),
+                                  notification("n") + COMPLETE + notification("n")], ids=["plain", "escaped", "u", "block"])
+def test_a12_a_visit_to_a_url_holds_it_off_until_it_is_completed(how, done):
+    held_for(how(live()), 600)
+    book = how(live()).then(advance(500.0))
+    assert book.relay.state == LIVE
+    held_for(book.then(says(done)), IDLE)
+
+
+def test_a12_an_elicitation_that_is_no_visit_holds_it_off_until_it_is_answered():
+    """A11.5."""
+    book = live().then(says(line(id="s1", method="elicitation/create", params={"message": "m", "requestedSchema": {}})), advance(LONG))
+    assert book.relay.state == LIVE
+    held_for(book.then(result("s1", {"action": "accept"})), IDLE)
+
+
+@pytest.mark.parametrize("data", [None, [], "x", 5, {}, {"elicitations": None}, {"elicitations": {}}, {"elicitations": "e"},
+                                  {"elicitations": [None, 5, "e", []]}, {"elicitations": [{}, {"elicitationId": None}, {"elicitationId": 5}, {"elicitationId": ["e"]}]}], ids=str)
+def test_a12_odd_data_of_an_error_is_no_visit(data):
+    held_for(asked(live(), line(id=20, error={"code": -32042, "message": "no", "data": data})), IDLE)
+    held_for(asked(live(), line(id=20, error="-32042")), IDLE)
+
+
+@pytest.mark.parametrize("params", [None, [], "x", {}, {"elicitationId": None}, {"elicitationId": 5}, {"elicitationId": []}], ids=str)
+def test_a12_odd_elicitations_break_nothing(params):
+    book = live().then(says(line(id="s1", method="elicitation/create", params=params)), result("s1"),
+                       says(notification("notifications/elicitation/complete", params)), says(notification(STATUS, params)))
+    held_for(book, IDLE)
+
+
+def test_a12_7_a_subscription_to_a_resource_holds_it_off_until_it_is_given_up():
+    """An idle server that is stopped would tell of no change."""
+    def said(book, ident, method, answer=None):
+        return book.then(request(ident, method, {"uri": "u:1"}), says(answer or result(ident)))
+    book = said(live(), 20, "resources/subscribe").then(advance(LONG))
+    assert book.relay.state == LIVE
+    held_for(said(book, 21, "resources/unsubscribe"), IDLE)
+    held_for(said(live(), 20, "resources/subscribe", refusal(20)), IDLE)
+    book = said(said(live(), 20, "resources/subscribe"), 21, "resources/unsubscribe", refusal(21)).then(advance(LONG))
+    assert book.relay.state == LIVE, "it was not given up"
+
+
+def test_a12_6_a_listen_stream_holds_it_off_only_where_it_was_granted_single_resources():
+    def heard(wanted, granted):
+        return modern_live().then(listen(20, **wanted), says(acknowledged(20, **granted)))
+    uris = {"resourceSubscriptions": ["u:1"]}
+    held_for(heard({"toolsListChanged": True}, {"toolsListChanged": True}), IDLE)
+    held_for(heard(uris, uris), None)
+    held_for(heard(uris, {"resourceSubscriptions": []}), IDLE)
+    held_for(heard(uris, {}), IDLE)
+    held_for(heard(uris, uris).then(advance(LONG), cancel(20)), IDLE)
+    held_for(heard(uris, uris).then(advance(LONG), says(result(20, {"resultType": "complete"}))), IDLE)
+
+
+def test_a12_a_crash_ends_its_errands_and_a_stale_task_fails_loudly():
+    """The new process is asked, and its refusal is the client's."""
+    book = asked(live(), result(20, {"task": TASK}), ASK).then(result("s1"))
+    gone(book, "exit status 9")
+    assert book.relay.state == ASLEEP and not book.relay.errands
+    ask = request(30, "tasks/get", {"taskId": "t"})
+    book.then(ask, Spawned(2), replayed(2))
+    (book >> says(refusal(30, -32602, "no such task")) << to_client(refusal(30, -32602, "no such task"))).check()
+    book.then(relisted(generation=2))
+    held_for(book, IDLE)
+
+
+def test_a12_7_the_level_and_the_subscriptions_come_back_after_a_crash_in_their_order():
+    level, first, second = {"level": "error"}, {"uri": "u:1"}, {"uri": "u:2", "x": 1.0}
+    book = live().then(
+        request(20, "logging/setLevel", level), says(result(20)), request(21, "resources/subscribe", first), says(result(21)),
+        request(22, "resources/subscribe", second), says(result(22)), request(23, "resources/subscribe", {"uri": "u:3"}), says(refusal(23)))
+    (gone(book, "SIGSEGV").then(CALL, Spawned(2)) >> replayed(2) << to_server(INITIALIZED)
+     << to_server(line(id="mcp-lazy-level-2", method="logging/setLevel", params=level))
+     << to_server(line(id="mcp-lazy-subscribe-2-1", method="resources/subscribe", params=first))
+     << to_server(line(id="mcp-lazy-subscribe-2-2", method="resources/subscribe", params=second))
+     << own_list(generation=2) << Timer("window", 2) << to_server(CALL)
+     >> says(line(id="mcp-lazy-level-2", result={}), line(id="mcp-lazy-subscribe-2-1", result={}), refusal("mcp-lazy-subscribe-2-2")) << None).check()
+    book.then(relisted(generation=2), says(result(7)))
+    held_for(book, None)
+
+
+# -------------------------------------------------------------------------- late progress (issue 4, 6)
+
+def progress(token, number=1, **more):
+    return notification("notifications/progress", dict({"progressToken": token, "progress": number}, **more))
+
+
+def tracked(ident, token, **more):
+    return request(ident, "tools/call", dict({"name": "a", "_meta": {"progressToken": token}}, **more))
+
+
+def passed(book, *lines):
+    """True for each line that reaches the client, said alone."""
+    found = []
+    for one in lines:
+        book.then() >> says(one)
+        written = b"".join(effect.raw for effect, _ in book.open if type(effect) is Write)
+        assert written in (b"", one)
+        found.append(written == one)
+    book.then()
+    return found
+
+
+TOKENS = [1, 0, "1", "a", "", -1]
+
+
+@pytest.mark.parametrize("token", TOKENS, ids=repr)
+@pytest.mark.parametrize("size", [0, 3000], ids=["short", "long"])
+@pytest.mark.parametrize("answer", [result(8), refusal(8)], ids=["result", "error"])
+def test_late_progress_is_passed_during_the_call_and_dropped_behind_its_answer(answer, size, token):
+    pad = "x" * size
+    book = woken().then(tracked(8, token, arguments={"a": pad}))
+    one, long = progress(token), progress(token, message="m" * 3000)
+    assert passed(book, one, long, one, answer, one, long, progress(token, 1.5)) == [True] * 4 + [False] * 3
+    others = [progress(other) for other in TOKENS if repr(other) != repr(token)]
+    assert passed(book, *others) == [True] * 5, "1 is not \"1\", and what nobody knows passes"
+
+
+def test_late_progress_in_one_block_with_the_answer():
+    book = woken().then(tracked(8, 1))
+    (book >> says(progress(1, 1), result(8), progress(1, 2), notification("n"), progress(1, 3), progress(2), notification("n"))
+     << to_client(progress(1, 1), result(8), notification("n"), progress(2), notification("n"))).check()
+
+
+def test_late_progress_of_a_cancelled_call_is_dropped_its_answer_passes():
+    book = woken().then(tracked(8, "p"), cancel(8))
+    assert passed(book, progress("p"), result(8), progress("p")) == [False, True, False]
+
+
+def test_late_progress_of_a_call_that_was_never_sent_is_nobodys_business():
+    book = replaying().then(tracked(8, "p"), cancel(8), replayed(), relisted(), says(result(7)))
+    assert book.relay.state == LIVE and passed(book, progress("p")) == [True]
+
+
+def test_late_progress_of_a_call_that_waited_in_the_queue():
+    book = replaying().then(tracked(8, "p"), replayed(), relisted())
+    assert passed(book, progress("p"), result(8), progress("p")) == [True, True, False]
+
+
+def test_late_progress_of_a_call_that_took_too_long_is_dropped():
+    book = woken(call_timeout_ns=10 ** 9).then(tracked(8, "p"))
+    assert passed(book, progress("p")) == [True]
+    book.then(advance(2.1))
+    assert passed(book, progress("p"), result(8), progress("p")) == [False, False, False]
+
+
+@pytest.mark.parametrize("found", [{"task": TASK}, {"task": now_task("completed")}, dict(TASK, resultType="task", ttlMs=5)],
+                         ids=["2025-11-25", "at once", "extension"])
+def test_late_progress_of_a_task_is_not_late(found):
+    """Its token holds as long as the task (25-11, progress)."""
+    book = woken().then(tracked(8, "p"), tracked(9, "q"))
+    assert passed(book, result(8, found), progress("p"), result(9), progress("p"), progress("q")) == [True, True, True, True, False]
+    assert passed(book, notification(STATUS, TASK), progress("p"), progress("q")) == [True, True, False]
+
+
+def test_late_progress_of_an_answer_that_only_speaks_of_a_task_is_late():
+    book = woken().then(tracked(8, "p"))
+    assert passed(book, result(8, {"structuredContent": {"task": TASK}}), progress("p")) == [True, False]
+
+
+def test_late_progress_of_a_token_in_use_again_is_passed():
+    book = woken().then(tracked(8, 1))
+    assert passed(book, result(8), progress(1)) == [True, False]
+    book.then(tracked(9, 1))
+    assert passed(book, progress(1), result(9), progress(1)) == [True, True, False]
+    book.then(tracked(10, "1"))
+    assert passed(book, progress("1"), progress(1)) == [True, False]
+
+
+def test_late_progress_of_a_list_that_is_recorded_and_of_a_handshake():
+    """Codex sends a token with its listings."""
+    ask = request(8, "tools/list", {"_meta": {"progressToken": 0}})
+    book = woken().then(ask)
+    assert passed(book, progress(0), result(8, TOOLS), progress(0)) == [True, True, False]
+    hello = line(id=0, method="initialize", params=dict(json.loads(initialize())["params"], _meta={"progressToken": "i"}))
+    book = Playbook(engine()).then(hello, Spawned(1), cancel(0))
+    assert passed(book, progress("i"), result(0, handshake()), progress("i")) == [True, True, False]
+
+
+def test_late_progress_an_answer_that_is_none_ends_nothing():
+    """A10.14: what came was noise, the request is open."""
+    book = woken().then(request(8, "tools/list", {"_meta": {"progressToken": 5}}))
+    book.then(says(b'{"jsonrpc":"2.0","id":8,"result":{"a":"' + b"x" * 2000 + b'"]}}\n'))
+    assert passed(book, progress(5), result(8, TOOLS), progress(5)) == [True, True, False]
+
+
+def test_late_progress_that_names_no_token_is_passed():
+    book = woken().then(tracked(8, "p"), says(result(8)))
+    odd = [notification("notifications/progress", params) for params in (
+        None, [], [{"progressToken": "p"}], "p", {}, {"progressToken": None}, {"progressToken": ["p"]}, {"progressToken": {"p": 1}},
+        {"progressToken": 1.0}, {"progressToken": True}, {"progress": 1}, {"token": "p"})]
+    assert passed(book, *odd) == [True] * len(odd)
+    assert passed(book, notification("notifications/Progress", {"progressToken": "p"}),
+                  notification("notifications/message", {"progressToken": "p", "data": "notifications/progress"})) == [True, True]
+    assert passed(book, progress("p").replace(b"progress\"", b"\\u0070rogress\""), progress("p").replace(b"/", b"\\/")) == [False, False]
+
+
+def test_late_progress_is_forgotten_with_its_process():
+    book = gone(woken().then(tracked(8, "p"), says(result(8))), "SIGSEGV")
+    book.then(CALL, Spawned(2), replayed(2), relisted(generation=2), says(result(7)))
+    assert not book.relay.flights.late and passed(book, progress("p")) == [True]
+
+
+def written(book, block):
+    """The writes that one block of the server makes."""
+    book.relay.shelf.now_ms = 0
+    return [effect.raw for effect in book.relay.handle(says(block), book.now_s) if type(effect) is Write]
+
+
+def test_a_flood_of_notifications_leaves_as_the_block_it_came_in(monkeypatch):
+    """Nothing is late: nobody looks at its lines, a call of its own open or not."""
+    looks, judge = [], lazy.ServerDesk.judge
+    monkeypatch.setattr(lazy.ServerDesk, "judge", lambda desk, one: looks.append(one) or judge(desk, one))
+    flood = b"".join(progress("p", number) for number in range(2000))
+    book = woken()
+    looks.clear()
+    assert [one is flood for one in written(book, flood)] == [True]
+    assert [one is flood for one in written(book.then(tracked(8, "p")), flood)] == [True] and not looks
+    book.then(says(result(8)))
+    assert written(book, flood) == [] and len(looks) == 2001, "all of it is late"
+    looks.clear()
+    talk = b"".join(notification("notifications/message", {"n": number}) for number in range(2000))
+    assert [one is talk for one in written(book, talk)] == [True] and not looks, "late tokens do not matter to it"
+    book.then(tracked(9, "q"))
+    mixed = flood.replace(b'"p"', b'"q"')
+    assert written(book, mixed) == [mixed], "it was looked at, and leaves in one piece"
+    assert written(book, mixed + flood[:len(progress("p", 0))] + mixed) == [mixed, mixed]
 
 
 # ------------------------------------------------------------------------------ calls, queue limits

@@ -9,16 +9,17 @@ import collections
 import itertools
 import json
 import os
+import pickle
 import random
 import re
 
 import pytest
 
 import mcp_lazy as lazy
-from mcp_lazy import ASLEEP, STOPPING, ClientGone, ClientTooLong, ServerBroke
+from mcp_lazy import ASLEEP, LIVE, STOPPING, ClientGone, ClientTooLong, ServerBroke
 from playbook import Playbook
 from sim import (INITIALIZED, MODERN, SUBSCRIBED, VERSION, SimServer, World, acknowledged, both, discovery, engine, handshake, initialize,
-                 line, listen, meta, modern, modern_recording, notification, raw, recording, result, settings)
+                 line, listen, meta, modern, modern_recording, notification, raw, recording, request, result, settings)
 from test_l07_relay import CALL, replaying, settling, warm
 
 pytestmark = pytest.mark.slow
@@ -44,7 +45,7 @@ class Moody(SimServer):
         self.holds_output = rng.random() < 0.1
         self.calm = rng.random() < 0.6     # a calm one only answers
         self.pieces = rng.random() < 0.3   # its lines arrive in pieces
-        self.fixes_era, self.era, self.streams = rng.random() < 0.4, None, []
+        self.fixes_era, self.era, self.streams, self.tokens = rng.random() < 0.4, None, [], []
         self.legacy_only = rng.random() < 0.3
 
     def start(self):
@@ -77,6 +78,8 @@ class Moody(SimServer):
 
     def request(self, found, ident):
         roll = 1.0 if self.calm else self.rng.random()
+        token = re.search(rb'"progressToken":(\d+)', raw(found))
+        self.tokens += token.groups() if token else ()
         if roll < 0.08:
             return                         # never answered
         body = {"error": {"code": -32601, "message": "no"}} if roll < 0.14 else self.body(found, ident)
@@ -98,7 +101,8 @@ class Moody(SimServer):
             return self.subscribe(ident)
         if method == "tools/list":
             return {"result": self.listing(params.get("cursor") if isinstance(params, dict) else None)}
-        return {"result": {"n": next(self.log.numbers)}}
+        task = {"taskId": "t%d" % self.rng.randrange(3), "status": self.rng.choice(["working", "completed"]), "ttl": self.rng.choice([0, 500, None])}
+        return {"result": {"n": next(self.log.numbers), **({"task": task} if self.rng.random() < 0.1 else {})}}
 
     def subscribe(self, ident):
         if not self.calm and self.rng.random() < 0.2:
@@ -136,9 +140,12 @@ class Moody(SimServer):
             else:
                 self.write(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"%s":%s}}}\n' % (
                     lazy.SUBSCRIPTION_KEY.encode(), ident))
-        elif roll < 0.24:
+        elif roll < 0.30 and self.tokens:  # of a call that is open, over or cancelled
+            self.write(notification("notifications/progress", {
+                "progressToken": int(self.rng.choice(self.tokens)), "progress": 1, "n": next(self.log.numbers)}))
+        elif roll < 0.34:
             self.say(self.rng.choice([b"noise\n", b"{\n", b'{"no":1}\n', b"\xff\xfe\n", b"\n"]))
-        elif roll < 0.26:
+        elif roll < 0.36:
             self.later(self.rng.choice([0.0, 0.1]), lambda: self.world.post(ServerBroke("server stopped accepting input", b"")))
 
 
@@ -152,6 +159,7 @@ class Log:
         self.wrote, self.heard = [], []            # by and to the servers, in order
         self.sent = []                             # by the client, in order
         self.asked = collections.Counter()         # requests by id key
+        self.tokens = {}                           # the id keys of requests by their progress tokens
         self.listened = set()                      # the id keys of subscriptions, each used once
         self.cancelled = collections.Counter()
 
@@ -208,6 +216,7 @@ def check_session(world, log):
             key, asked, log.cancelled[key], counts[key])
     assert set(counts) <= set(log.asked) | log.listened, set(counts) - set(log.asked) - log.listened
     check_streams(world, log, counts)
+    check_progress(world, log)
     wrote, at = {one: index for index, one in enumerate(log.wrote)}, -1
     for one in world.client:
         if one in wrote and b'"n":' in one:
@@ -242,6 +251,16 @@ def check_streams(world, log, answers):
     for key in log.listened:
         assert acknowledged[key] <= 1 and answers[key] <= 1, (key, acknowledged[key], answers[key])
         assert acknowledged[key] or answers[key] or log.cancelled[key], ("neither acknowledged nor answered", key)
+
+
+def check_progress(world, log):
+    """None comes behind the answer of its request, but a task's; an id that was used twice tells nothing."""
+    over = set()
+    for one in world.client:
+        found = json.loads(one)
+        if isinstance(found, dict) and found.get("method") == "notifications/progress":
+            assert log.tokens[found["params"]["progressToken"]] not in over, ("late progress", one)
+        over |= {key for key, item in answers_in([one]) if log.asked[key] == 1 and "task" not in item.get("result", ())}
 
 
 # --------------------------------------------------------------------------------- random sessions
@@ -321,6 +340,12 @@ class Session:
         self.log.asked[key_of(json.loads(ident))] += 1
         return ident
 
+    def new_token(self, ident):
+        """A progress token that no other request has."""
+        token = next(self.log.numbers)
+        self.log.tokens[token] = key_of(json.loads(ident))
+        return token
+
     def some_line(self):
         return self.some_modern_line() if self.rng.random() < self.modern_share else self.some_legacy_line()
 
@@ -341,7 +366,10 @@ class Session:
         more = b""
         if method == b"tools/list" and rng.random() < 0.5:
             more = b',"cursor":%s' % raw(self.some_cursor())
-        return b'{"jsonrpc":"2.0","id":%s,"method":"%s","params":{"_meta":%s%s}}\n' % (self.new_id(), method, raw(envelope), more)
+        ident = self.new_id()
+        if method == b"tools/call" and rng.random() < 0.5:
+            envelope["progressToken"] = self.new_token(ident)
+        return b'{"jsonrpc":"2.0","id":%s,"method":"%s","params":{"_meta":%s%s}}\n' % (ident, method, raw(envelope), more)
 
     def some_cursor(self):
         """One that was given in this session, or a made-up one."""
@@ -370,7 +398,10 @@ class Session:
             return b'{"jsonrpc":"2.0","id":%s,"method":"tools/list","params":{"cursor":%s}}\n' % (self.new_id(), raw(self.some_cursor()))
         params = {b"logging/setLevel": b'{"level":"info"}', b"tools/list": b"{}", b"ping": b"{}"}.get(
             method, b'{"uri":"u:%d","pad":"%s"}' % (rng.randrange(3), b"x" * rng.choice([0, 0, 0, 2000])))
-        return b'{"jsonrpc":"2.0","id":%s,"method":"%s","params":%s}\n' % (self.new_id(), method, params)
+        ident = self.new_id()
+        if method == b"tools/call" and rng.random() < 0.5:
+            params = params[:-1] + b',"_meta":{"progressToken":%d}}' % self.new_token(ident)
+        return b'{"jsonrpc":"2.0","id":%s,"method":"%s","params":%s}\n' % (ident, method, params)
 
     def answer_server(self):
         """The client answers one of the server's open requests."""
@@ -418,19 +449,35 @@ class Plain(SimServer):
         self.world.from_server(self, b'{"jsonrpc":"2.0","id":%s,"result":%s}\n' % (ident, raw(value)))
 
 
-class Interleaving:
-    """One sequence of the eight events, then the end of the session. A step that cannot happen ends the sequence."""
+class Lean(Checked):
+    """Keeps no effects: it is copied often."""
 
-    def __init__(self, awake):
-        self.asked = []
+    def carry_out(self, effect):
+        super().carry_out(effect)
+        self.effects.clear()
+
+
+class Interleaving:
+    """One sequence of events, each a method, then the end of the session. False: it cannot happen here, nothing was done."""
+
+    def __init__(self, awake, wake=False):
+        self.asked, self.listened = [], []
         self.cancelled, self.withdrawn = set(), set()  # withdrawn: cancelled before any server saw it
-        self.world = Checked(settings(idle_stop_s=5.0), recording({"tools/list": TOOLS}), Plain)
-        self.world.send(initialize("i"), INITIALIZED)
+        self.world = Lean(settings(idle_stop_s=5.0, wake=wake), self.recorded(), Plain, [("", None)] * 8)
+        self.begin()
         if awake:
             self.request()
             for _ in range(3):
                 self.settle()
                 self.answer()
+            assert self.world.relay.state == LIVE and not self.server().open
+        self.settle()
+
+    def recorded(self):
+        return recording({"tools/list": TOOLS})
+
+    def begin(self):
+        self.world.send(initialize("i"), INITIALIZED)
 
     def settle(self):
         """Let the pipes deliver what is written; no timer fires."""
@@ -442,11 +489,17 @@ class Interleaving:
         child = self.world.child
         return child if child is not None and child.alive else None
 
+    def call(self, ident):
+        return b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{}}\n' % ident
+
+    def listing(self, ident):
+        return request(ident, "tools/list")
+
     def request(self):
         if self.world.relay.leaving:
             return False
         self.asked.append(len(self.asked) + 1)
-        self.world.send(b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{}}\n' % self.asked[-1])
+        self.world.send(self.call(self.asked[-1]))
 
     def cancel(self):
         if not self.asked or self.world.relay.leaving or self.asked[-1] in self.cancelled:
@@ -458,7 +511,7 @@ class Interleaving:
 
     def reached(self, ident):
         """True if a server was written this request."""
-        return any(b'"id":%d,"method":"tools/call"' % ident in one for one in self.world.server)
+        return any(b'"id":%d,"method"' % ident in one for one in self.world.server)
 
     def fire(self, name):
         world = self.world
@@ -472,6 +525,20 @@ class Interleaving:
 
     def ladder(self):
         return self.fire("ladder")
+
+    def predicate(self):
+        """One that runs matches; otherwise the next one begins with its tick."""
+        if self.world.wake_running:
+            self.world.wake_ended("exit status 0")
+        elif self.world.relay.state != ASLEEP:
+            return False
+        else:
+            return self.fire("wake-tick")
+
+    def no_match(self):
+        if not self.world.wake_running:
+            return False
+        self.world.wake_ended("exit status 1")
 
     def exit(self):
         if self.server() is None:
@@ -493,8 +560,6 @@ class Interleaving:
             return False
         self.server().answer()
 
-    STEPS = ("request", "cancel", "idle", "exit", "ladder", "eof", "changed", "answer")
-
     def leave(self):
         world = self.world
         if not world.relay.leaving:
@@ -503,46 +568,38 @@ class Interleaving:
             if world.exits:
                 break
             world.step()
-
-    def run(self, steps):
-        """The number of steps that could happen."""
-        for number, step in enumerate(steps):
-            if getattr(self, step)() is False:
-                return number
-            self.settle()
-        return len(steps)
+        self.settle()
 
     def finish(self):
+        """The end of the session, and its accounts."""
         self.leave()
-        world = self.world
-        answered = collections.Counter(one["id"] for one in world.messages() if "method" not in one)
+        world, messages = self.world, self.world.messages()
+        answered = collections.Counter(one["id"] for one in messages if "method" not in one)
+        taken = collections.Counter(one["params"]["_meta"][lazy.SUBSCRIPTION_KEY] for one in messages if one.get("method") == SUBSCRIBED)
         assert world.exits == [0] and answered.pop("i") == 1
+        assert world.child is None and not world.wake_running, "a process is left"
+        assert not world.timers, world.timers
         assert not [ident for ident in self.withdrawn if self.reached(ident)], "sent although it was cancelled in the queue"
-        assert set(answered) <= set(self.asked)
+        assert set(answered) <= set(self.asked) and set(taken) <= set(self.listened)
         for ident in self.asked:
-            assert answered[ident] == 1 or ident in self.cancelled and answered[ident] <= 1, (ident, answered)
+            heard = answered[ident] + taken[ident]
+            assert heard == 1 or ident in self.cancelled and heard <= 1, (ident, answered, taken)
 
 
 class ModernInterleaving(Interleaving):
     """The same of the 2026-07-28 era: a list was served, so a start compares it; subscriptions are asked for and taken back."""
-    STEPS = ("request", "listen", "cancel", "idle", "exit", "ladder", "eof", "answer")
 
-    def __init__(self, awake):
-        self.asked, self.listened = [], []
-        self.cancelled, self.withdrawn = set(), set()
-        self.world = Checked(settings(idle_stop_s=5.0), modern_recording({"tools/list": TOOLS}), Plain)
-        self.world.send(modern("i", "tools/list"))
-        if awake:
-            self.request()
-            for _ in range(2):
-                self.settle()
-                self.answer()
+    def recorded(self):
+        return modern_recording({"tools/list": TOOLS})
 
-    def request(self):
-        if self.world.relay.leaving:
-            return False
-        self.asked.append(len(self.asked) + 1)
-        self.world.send(modern(self.asked[-1], "tools/call"))
+    def begin(self):
+        self.world.send(self.listing("i"))
+
+    def call(self, ident):
+        return modern(ident, "tools/call")
+
+    def listing(self, ident):
+        return modern(ident, "tools/list")
 
     def listen(self):
         if self.world.relay.leaving:
@@ -551,44 +608,132 @@ class ModernInterleaving(Interleaving):
         self.listened.append(self.asked[-1])
         self.world.send(listen(self.asked[-1]))
 
-    def reached(self, ident):
-        return any(b'"id":%d,"method"' % ident in one for one in self.world.server)
+
+def walk(start, letters, length):
+    """(how many sequences up to this length can happen, {fault: [sequences]}).
+
+    What several sequences begin with is done once: its end is kept as bytes, and each way on begins with a copy.
+    """
+    ran, faults, ends = 0, {}, [((), pickle.dumps(start, -1))]
+    while ends:
+        before, kept = ends.pop()
+        one = None
+        for letter in letters:
+            one, steps = one or pickle.loads(kept), before + (letter,)
+            try:
+                if getattr(one, letter)() is False:
+                    continue
+                one.settle()
+                ran += 1
+                if len(steps) < length:
+                    ends.append((steps, pickle.dumps(one, -1)))
+                one.finish()
+            except Exception as error:
+                faults.setdefault("%s: %s" % (type(error).__name__, str(error)[:80]), []).append(" ".join(steps))
+            one = None
+    print("%d sequences" % ran)
+    return ran, faults
+
+
+def told_of(faults):
+    return "\n".join("%s\n  %d times, %s" % (text, len(found), sorted(found, key=len)[:3]) for text, found in faults.items())
+
+
+EVENTS_OF_THE_ISSUE = ("request", "cancel", "idle", "exit", "ladder", "eof", "answer")
+ERAS = pytest.mark.parametrize("kind", [Interleaving, ModernInterleaving], ids=["legacy", "modern"])
+BOTH_STARTS = pytest.mark.parametrize("awake", [False, True], ids=["asleep", "live"])
+
+
+@pytest.mark.parametrize("wake", [False, True], ids=["alone", "predicate"])
+@BOTH_STARTS
+@ERAS
+def test_issue_4_all_interleavings_up_to_six(kind, awake, wake):
+    """One answer for each request, one generation at a time, nothing left behind, nothing armed while asleep."""
+    more = ("predicate", "no_match") if wake else ("listen",) if kind is ModernInterleaving else ("changed",)
+    ran, faults = walk(kind(awake, wake), EVENTS_OF_THE_ISSUE + more, 6)
+    assert ran > 4000 and not faults, told_of(faults)
+
+
+# ------------------------------------------------------------- an idle stop that meets requests
+
+class Racing:
+    """A server on its way out because it was idle, with an obstinate one on the ladder; every request must still succeed."""
+    def __init__(self, *words):
+        super().__init__(*words)
+        self.calls, self.listings, self.first = [], [], self.world.child
+        self.first.holds_output = True
+        self.idle()
+        self.settle()
+        assert self.world.relay.state == STOPPING
+
+    def call_again(self):
+        self.request()
+        self.calls.append(self.asked[-1])
+
+    def list_again(self):
+        """What is recorded goes out at once, whatever the stop has come to."""
+        self.asked.append("l%d" % len(self.asked))
+        before = len(self.world.client)
+        self.world.send(self.listing(self.asked[-1]))
+        asleep = self.world.spawns == 1
+        answered = [one.get("id") for one in self.world.messages()[before:]]
+        assert not asleep or answered == [self.asked[-1]], ("not answered at once", answered)
+
+    def closed(self):
+        """The end of what the dead process left open."""
+        if self.world.child is not self.first or self.first.alive or not self.first.output_open:
+            return False
+        self.first.output_open = False
+        self.world.post(lazy.OutputClosed())
+
+    def exit(self):
+        return super().exit() if self.first.alive else False
+
+    def ladder(self):
+        return super().ladder() if self.world.child is self.first else False
+
+    def cancel(self):
+        return super().cancel() if isinstance(self.asked[-1], int) else False
 
     def finish(self):
-        self.leave()
-        messages = self.world.messages()
-        answered = collections.Counter(one["id"] for one in messages if "method" not in one)
-        taken = collections.Counter(one["params"]["_meta"][lazy.SUBSCRIPTION_KEY] for one in messages if one.get("method") == SUBSCRIBED)
-        assert self.world.exits == [0] and answered.pop("i") == 1
-        assert not [ident for ident in self.withdrawn if self.reached(ident)], "sent although it was cancelled before"
-        assert set(answered) <= set(self.asked) and set(taken) <= set(self.listened)
-        for ident in self.asked:
-            heard = answered[ident] + taken[ident]
-            assert heard == 1 or ident in self.cancelled and heard <= 1, (ident, answered, taken)
+        """Time goes on and the next process answers: nobody waits for ever, nobody gets an error."""
+        self.check_wait()
+        started = self.world.spawns > 1
+        for _ in range(60):
+            self.settle()
+            if self.server() and self.server().open and self.world.child is not self.first:
+                self.server().answer()
+            elif self.world.relay.flights or self.world.child is self.first:
+                self.world.step()
+        wanted = [ident for ident in self.calls if ident not in self.cancelled]
+        assert self.world.child is not self.first, "not reaped"
+        assert self.world.spawns == 1 + (started or bool(wanted)), (self.world.spawns, wanted)
+        failed = [one for one in self.world.messages() if "error" in one]
+        assert not failed, failed
+        super().finish()
+        order = [one["id"] for one in self.world.messages() if one.get("id") in wanted]
+        assert order == wanted, "out of order"
+
+    def check_wait(self):
+        """Until the first is reaped, nothing is started and what needs a server waits in the queue."""
+        if self.world.child is self.first:
+            waiting = [flight.key for flight in self.world.relay.flights]
+            assert self.world.spawns == 1 and waiting == [ident for ident in self.calls if ident not in self.cancelled], waiting
+            assert not [ident for ident in self.calls if self.reached(ident)], "sent to a server that is stopping"
 
 
-@pytest.mark.parametrize("awake", [False, True], ids=["asleep", "live"])
-@pytest.mark.parametrize("kind", [Interleaving, ModernInterleaving], ids=["legacy", "modern"])
-def test_all_interleavings_up_to_five(kind, awake):
-    faults, ran = {}, 0
-    steps = (steps for length in range(1, 6) for steps in itertools.product(kind.STEPS, repeat=length))
-    dead = ()  # a beginning that cannot happen: all that begin with it are passed over
-    for sequence in steps:
-        if dead and sequence[:len(dead)] == dead:
-            continue
-        one = kind(awake)
-        try:
-            done = one.run(sequence)
-            dead = sequence[:done + 1] if done < len(sequence) else ()
-            if done == len(sequence):
-                ran += 1
-                one.finish()
-        except Exception as error:
-            dead = ()
-            faults.setdefault("%s: %s" % (type(error).__name__, str(error)[:80]), []).append(" ".join(sequence))
-    print("%d sequences" % ran)
-    assert ran > 1000 and not faults, "\n".join(
-        "%s\n  %d times, %s" % (text, len(found), found[:3]) for text, found in faults.items())
+class LegacyRacing(Racing, Interleaving):
+    pass
+
+
+class ModernRacing(Racing, ModernInterleaving):
+    pass
+
+
+@pytest.mark.parametrize("kind", [LegacyRacing, ModernRacing], ids=["legacy", "modern"])
+def test_a12_4_every_race_of_an_idle_stop_with_requests(kind):
+    ran, faults = walk(kind(True), ("call_again", "list_again", "cancel", "ladder", "exit", "closed"), 5)
+    assert ran > 1000 and not faults, told_of(faults)
 
 
 # ----------------------------------------------------------------------------- the cover of the table
@@ -619,6 +764,7 @@ def test_the_sessions_meet_every_reachable_pair_of_the_table(monkeypatch):
                          (warm(wake=True), (CALL, lazy.Spawned(1), lazy.WakeEnded("exit status 0"))),
                          (replaying(), (ServerBroke("server stopped accepting input", b""),)),
                          (settling(), (ServerBroke("server stopped accepting input", b""),)),
+                         (settling(), (lazy.Exited("exit status 3", b""), lazy.OutputClosed())),
                          (Playbook(engine()), (modern(1, "tools/call"), lazy.SpawnFailed("no such file")))):
         book.then(*events)
     missing = set(lazy.RELAY_TABLE) - met

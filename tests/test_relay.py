@@ -1017,22 +1017,6 @@ def test_a12_4_recorded_answers_go_out_while_a_replay_runs(box):
     relay.result(ident)
 
 
-def test_case_020_a12_7_level_and_subscriptions_are_set_again(box):
-    fake = box.fake(logging=True, resources=2)
-    relay = box.warm(fake, "--idle-stop=60ms")
-    relay.call("pid")
-    relay.ask("logging/setLevel", {"level": "debug"})
-    relay.ask("resources/subscribe", {"uri": "mem://r0"})
-    relay.ask("resources/subscribe", {"uri": "mem://r1"})
-    relay.ask("resources/unsubscribe", {"uri": "mem://r1"})
-    until(relay.asleep, what="the idle stop")
-    seen = relay.call("seen")["seen"]
-    assert seen[:2] == ["initialize", "notifications/initialized"]
-    assert sorted(seen[2:4]) == ["logging/setLevel", "resources/subscribe"], "the live set, before the lists (design 4.2)"
-    assert seen.count("resources/subscribe") == 1 and "resources/unsubscribe" not in seen and seen[-1] == "tools/call"
-    assert relay.kept == [] and relay.barrier() == [], "answers to what is set again are not shown"
-
-
 # ------------------------------------------------------------------------------- the deadline (A10.1-4)
 
 def test_a10_3_cold_start_that_times_out_and_is_tried_again(box):

@@ -1,11 +1,12 @@
 """Many wakes and sleeps in one relay: nothing grows (marked slow; MCP_LAZY_FULL=1 runs the full number)."""
 
+import json
 import os
 import time
 
 import pytest
 
-from harness import FULL, children, cpu_s, fds, memory_kib, proc_stat, until
+from harness import FULL, children, cpu_s, fds, memory_kib, message, proc_stat, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 CYCLES = 1000 if FULL else 150
@@ -66,6 +67,34 @@ def test_many_messages_without_growth(box):
     first = rounds(100)
     last = rounds(CYCLES * 4)
     assert last[0] == first[0] and last[1] - first[1] < 1500, (first, last)
+
+
+def test_issue_4_many_tokens_tasks_and_visits_without_growth(box):
+    """Each call has a progress token of its own, and its server tells of a task and of a visit: what is kept of them is bounded."""
+    fake = box.fake()
+    relay = box.warm(fake)
+
+    def told(method, **params):
+        return json.dumps(message(method, params=params)) + "\n"
+
+    def calls(first, count):
+        for number in range(first, first + count):
+            text = "".join((
+                told("notifications/progress", progressToken=number, progress=1),
+                told("notifications/progress", progressToken=number - 1, progress=2),
+                told("notifications/tasks/status", taskId="t%d" % number, status="working", ttl=1),
+                told("notifications/elicitation/complete", elicitationId="e%d" % number)))
+            params = {"name": "raw", "arguments": {"text": text}, "_meta": {"progressToken": number}}
+            relay.result(relay.request("tools/call", params), timeout=10)
+            kept = [one["params"]["progressToken"] for one in relay.kept if one["method"] == "notifications/progress"]
+            assert kept == [number], "one is late"
+            relay.kept.clear()
+            relay.raw.clear()
+        return sorted(fds(relay.pid)), memory_kib(relay.pid)
+    relay.result(relay.request("tools/call", {"name": "pid", "_meta": {"progressToken": 0}}))
+    first = calls(1, 1100)  # as many as are kept
+    last = calls(1101, CYCLES * 4)
+    assert last[0] == first[0] and last[1] - first[1] < 300, (first, last)
 
 
 def test_design_3_asleep_means_asleep(box):

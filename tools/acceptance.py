@@ -10,8 +10,9 @@ Servers come from PyPI and npm into a scratch directory; one of them is started 
 the Python and TypeScript SDKs of both generations and list their tools in pages. Clients: one that writes the lines
 itself (raw), one that does it in Claude Code's order (claude), the SDKs' own (mcp1, mcp2, ts1, ts2; with -auto they
 ask for the newest protocol first, ts2-listen subscribes besides) and the Inspector's command line. A section is
-SERVER:CLIENT, or SERVER:ends (every way for a client to go), filesystem:roots, everything:capabilities, py2:late (it
-comes up when Claude Code waits no longer for its probe). Each line of the report is a check:
+SERVER:CLIENT, or SERVER:ends (every way for a client to go), filesystem:roots, everything:capabilities,
+everything:state (level and subscriptions over a crash and an idle stop), py2:late (it comes up when Claude Code waits
+no longer for its probe). Each line of the report is a check:
 
     ok       it held                      FAIL     it did not; the detail says what was seen
     info     a figure, not judged         not run  something could not be installed, with the reason
@@ -27,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 
-from acceptance_sections import late, with_claude, with_inspector, with_package, with_raw
+from acceptance_sections import late, state, with_claude, with_inspector, with_package, with_raw
 from acceptance_ends import capabilities, ends, roots
 import real
 
@@ -41,6 +42,7 @@ def sections():
     found = {"%s:%s" % (name, client): (CLIENTS[client], name) for name in real.SERVERS for client in CLIENTS}
     found["filesystem:roots"] = (roots, "filesystem")
     found["everything:capabilities"] = (capabilities, "everything")
+    found["everything:state"] = (state, "everything")
     found["py2:late"] = (late, "py2")
     return found
 

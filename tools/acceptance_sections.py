@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import statistics
+import signal
 import subprocess
 import sys
 import time
@@ -196,3 +197,51 @@ def late(scratch, name):
     yield check("nothing left", ", ".join(cold.stayed))
     yield from after_a_check(scratch, argv, real.SERVERS[name], lambda command: real.claude(scratch, name, command),
                              CLAUDE, direct)
+
+
+IDLE_S = 1.0  # server-everything is quiet for longer than that when nobody is subscribed
+
+
+def state(scratch, name):
+    """A log level and a subscription survive a crash; the server is not idle while it has to watch a resource, and
+    the level survives the idle stop that comes when it has not."""
+    argv = scratch.server(name)
+    for level in ("debug", "error"):  # what the server says of subscriptions is heard, and not heard
+        with scratch.box() as (box, env):
+            direct = real.listener(scratch, box, argv, env, level)
+            expected = direct.hears()
+            direct.end()
+        yield check("direct, level %s" % level, "" if len(expected) == (4 if level == "debug" else 2) else expected,
+                    ", ".join("%s %s" % one for one in expected)[:100])
+        with scratch.box() as (box, env):
+            command = relayed(argv, scratch.cache(), "--idle-stop", "%gs" % IDLE_S)
+            yield from survived(real.listener(scratch, box, command, env, level), level, expected)
+
+
+def survived(client, level, expected):
+    """One session through the relay: cold, after a crash, watched for longer than the idle time, after an idle stop."""
+    def heard(when):
+        found = client.hears()
+        return check("level %s, %s" % (level, when), "" if found == expected else found, "%d notifications" % len(found))
+
+    def gone():
+        harness.until(client.asleep, real.ANSWER_S, "the end of the server")
+    yield heard("cold")
+    os.kill(client.servers()[0], signal.SIGKILL)
+    gone()
+    yield heard("after a crash")
+    pids = client.servers()
+    client.quiet(3 * IDLE_S)
+    yield check("level %s, not idle while it watches" % level, "" if pids == client.servers() else "stopped",
+                "%g s of silence" % (3 * IDLE_S))
+    assert client.outcome("resources/unsubscribe", {"uri": real.SUBSCRIBED}) == {"result": {}}
+    gone()
+    client.heard.clear()
+    assert client.outcome("resources/subscribe", {"uri": real.SUBSCRIBED}) == {"result": {}}
+    client.quiet()
+    told = [one for one in client.heard if one[0] == "message"]
+    yield check("level %s, after an idle stop" % level, "" if bool(told) == (level == "debug") else client.heard,
+                "%d log messages" % len(told))
+    yield heard("subscribed again")
+    client.end()
+    yield check("level %s, nothing left" % level, ", ".join(real.left_after(client.box.mark, [], real.GONE_S)))
