@@ -526,7 +526,7 @@ def test_b2_the_text_of_the_variables_is_kept_but_for_its_line_feeds():
 def test_b2_the_raw_elements_of_an_array_of_objects(texts):
     raw = " [%s] " % ",".join(texts)
     assert len(json.loads(raw)) == len(texts)
-    assert elements(raw.encode()) == [text.encode() for text in texts]
+    assert elements(raw.encode()) == [text.strip().encode() for text in texts]
 
 
 def test_b2_several_probes_keep_their_raw_params():
