@@ -6704,8 +6704,11 @@ class Check:
 
     async def _discovered(self, asked, result):
         """A probe succeeded: lists and a subscription, if it names the version that was asked for."""
+        found = parse_json(result)
+        if isinstance(found, dict) and not isinstance(found.get("supportedVersions"), list):
+            return  # some legacy servers answer {} to whatever they do not know
         PageSet(DISCOVER).add(result)
-        entry, found = self.findings.probe(asked, False, result), parse_json(result)
+        entry = self.findings.probe(asked, False, result)
         versions, declared = found.get("supportedVersions"), object_of(found.get("capabilities"))
         if entry is None or not isinstance(versions, list) or asked.meta[VERSION_KEY] not in versions:
             return
