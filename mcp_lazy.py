@@ -1144,6 +1144,11 @@ class Flights:
             self._overdue[key] = count - 1
         return self._overdue.pop(key, 0) == 1 if count == 1 else count > 1
 
+    def new_server(self):
+        """What the last one still owed cannot come any more."""
+        self._overdue.clear()
+        self.late.clear()
+
     def take_all(self):
         """Close and return all."""
         taken = list(self)
@@ -2104,6 +2109,8 @@ class Loop:
                 self._next_s = min(at_s for at_s, _ in self._timers.values())
             timeout = min(max(0.0, self._next_s - monotonic_s()), LONGEST_WAIT_S)
         ready = self._selector.select(0 if self._always else timeout)
+        if not ready and timeout is not None:  # behind a SIGSTOP the wait ends by the clock alone: what came goes first
+            ready = self._selector.select(0)
         self.now_s = monotonic_s()
         for key, mask in ready:
             self._call(key.fd, mask)
@@ -2400,7 +2407,7 @@ class Tasks:
 CLOSE_WAIT_S, KILL_WAIT_S, DRAIN_WAIT_S = 0.25, 1.0, 0.25
 # Starts that fail in a row before the next one is put off; the longest delay (A10.13).
 QUICK_EXITS, LONGEST_BACKOFF_S = 3, 30.0
-# The wake predicate is not asked more often, whatever --wake-interval says.
+# Nothing is looked at more often, whatever --wake-interval or --idle-stop say.
 SHORTEST_BEAT_S = 0.001
 DOWN, UP, CLOSING, TERMED, KILLED, DRAINING, STUCK = (
     "DOWN", "UP", "CLOSING", "TERMED", "KILLED", "DRAINING", "STUCK")
@@ -2705,12 +2712,15 @@ class Errands:
         if status in ("completed", "failed", "cancelled") and limit_s is None:
             limit_s = RESULT_WAIT_S
         self._tasks.pop(ident, None)
+        if len(self._tasks) >= MAX_ERRANDS:
+            self._forget()
         if len(self._tasks) < MAX_ERRANDS:
             self._tasks[ident] = None if limit_s is None else self._relay.now_s + limit_s
         return True
 
     def visit(self, ident):
         """The user is sent to a URL; `notifications/elicitation/complete` will tell."""
+        self._forget()
         if isinstance(ident, str) and len(self._visits) < MAX_ERRANDS:
             self._visits[ident] = self._relay.now_s + VISIT_WAIT_S
 
@@ -3818,7 +3828,8 @@ class Ask:
     """One request of ours that is open.
 
     kind: "replay", "state", "refresh", "relist", "fill", "walk" (the rest of a list whose first page the client asked
-    for) or "seek" (a cursor of ours met a live server); base: raw `_meta` to send, b"" in the legacy era; seek: (flight,
+    for) or "seek" (a cursor of ours met a live server); base: raw `_meta` to send, b"" in the legacy era (of a
+    subscription its uri); seek: (flight,
     the Answer whose page is wanted, its index).
     """
     __slots__ = ("kind", "method", "entry", "base", "pages", "seek")
@@ -4033,6 +4044,9 @@ class OwnRequests:
             self._replayed(ask.entry, parts)
         elif ask.kind != "state":
             self._relay.listings.page(ask, parts)
+        elif "error" in parts:
+            self._relay.log("%s is refused at the wake" % ask.method, 1)
+            self._relay.told.subscriptions.pop(ask.base, None)
 
     def _replayed(self, entry, parts):
         relay, result = self._relay, parts.get("result", b"null")
@@ -4054,9 +4068,9 @@ class OwnRequests:
         relay.life.sent_initialized = True
         if told.level is not None:
             self.send(OWN_ID + "level-%d" % relay.life.generation, Ask("state", "logging/setLevel", None), told.level)
-        for number, params in enumerate(told.subscriptions.values(), 1):
+        for number, (uri, params) in enumerate(told.subscriptions.items(), 1):
             self.send(OWN_ID + "subscribe-%d-%d" % (relay.life.generation, number),
-                      Ask("state", "resources/subscribe", None), params)
+                      Ask("state", "resources/subscribe", None, uri), params)
         for method in relay.shelf.entry.lists() if relay.shelf.entry else ():
             self._refresh(relay.shelf.entry, method)
         if not relay.settings.refresh_fatal:
@@ -4974,7 +4988,7 @@ class Rest:
             relay.log("idle for %s: stopping the server" % format_duration(int(idle_s * 1e9)), 1)
             relay.life.stop()
         else:
-            relay.out.append(SetTimer("idle", relay.now_s + idle_s))
+            relay.out.append(SetTimer("idle", relay.now_s + max(idle_s, SHORTEST_BEAT_S)))
 
     def fill(self, event):
         relay = self._relay
@@ -5245,6 +5259,7 @@ class Life:
         relay.own.reset()
         relay.streams.lost()
         relay.errands.reset()
+        relay.flights.new_server()
         self.startup_armed = False
         relay.become(ASLEEP)
         if relay.leaving:

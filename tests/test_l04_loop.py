@@ -127,6 +127,34 @@ def test_an_error_of_a_timer_comes_out_and_the_loop_goes_on(loop):
 
 # ------------------------------------------------------------------------------------- descriptors
 
+def test_what_came_goes_before_a_timer_that_is_long_due(loop, pipe):
+    """Behind a SIGSTOP the wait ends by the clock alone, with nothing ready; the answer that lies in the pipe comes first."""
+    read_fd, write_fd = pipe
+    order = []
+    loop.watch(read_fd, lambda: order.append(drained(read_fd) and "data"))
+    loop.set_timer("late", loop.now_s - 1.0, lambda: order.append("timer"))
+    turns(loop, lambda: order)
+    order.clear()
+
+    class Blind:
+        """A selector whose first wait sees nothing, as one that a signal interrupted does."""
+        def __init__(self, inner):
+            self.inner, self.waits = inner, 0
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+        def select(self, timeout=None):
+            self.waits += 1
+            return [] if self.waits == 1 else self.inner.select(timeout)
+
+    loop._selector = Blind(loop._selector)
+    os.write(write_fd, b"x")
+    loop.set_timer("late", loop.now_s - 1.0, lambda: order.append("timer"))
+    loop.turn()
+    assert order == ["data", "timer"]
+
+
 def test_a_readable_descriptor_calls_back_and_a_forgotten_one_does_not(loop, pipe):
     seen = []
     loop.watch(pipe[0], lambda: seen.append(os.read(pipe[0], 100)))

@@ -418,3 +418,18 @@ def test_a12_the_end_of_the_process_ends_its_errands_and_is_told_where_tasks_wer
     held.relay.told.subscriptions["u:1"] = b"{}"
     held.errands.reset()
     assert held.errands, "a subscription is the client's, it is restored"
+
+
+def test_a12_what_is_over_by_the_clock_makes_room_for_what_runs():
+    """The thousand-and-first task is no less a task than the first, if those are long gone."""
+    held = Held()
+    for number in range(1000):
+        held.seen(task("old-%d" % number, ttl=1))
+        held.errands.visit("visit-%d" % number)
+    held.relay.now_s += 700.0
+    held.seen(task("new"))
+    held.errands.visit("new")
+    held.relay.now_s += 10.0
+    assert bool(held.errands) is True
+    held.errands.visited("new")
+    assert held.until_s is None, "the task still runs"

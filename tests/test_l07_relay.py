@@ -1333,3 +1333,24 @@ def test_c8_a_start_by_the_wake_command_that_fails_tells_nobody():
 def test_a13_7_a_block_behind_a_broken_output_starts_nothing():
     """The two blocks of one read: the answer to the first finds the client's end closed."""
     (warm() >> ClientGone("output closed") << Exit(0) >> CALL << None).check()
+
+
+def test_a12_7_a_subscription_that_the_new_server_refuses_is_given_up():
+    """Else it would hold off the idle stop for ever, for nothing."""
+    book = live().then(request(20, "resources/subscribe", {"uri": "u:1"}), says(result(20)))
+    gone(book, "SIGSEGV").then(CALL, Spawned(2), replayed(2), says(refusal("mcp-lazy-subscribe-2-1")), relisted(generation=2), says(result(7)))
+    assert book.relay.told.subscriptions == {}
+    held_for(book, IDLE)
+
+
+def test_a7_17_what_a_stopped_server_owed_does_not_swallow_an_answer_of_the_next():
+    """--call-timeout waits for the late answer of a call; behind an idle stop it cannot come any more."""
+    book = stopping_behind_a_timeout()
+    gone(book).then(CALL, Spawned(2), replayed(2), relisted(generation=2))
+    (book >> says(result(7)) << to_client(result(7))).check()
+
+
+def stopping_behind_a_timeout():
+    book = woken(idle_stop_s=5.0, call_timeout_ns=10 ** 9).then(CALL, advance(1.5), advance(6.0))
+    assert book.relay.state == STOPPING
+    return book
