@@ -1351,6 +1351,6 @@ def test_a7_17_what_a_stopped_server_owed_does_not_swallow_an_answer_of_the_next
 
 
 def stopping_behind_a_timeout():
-    book = woken(idle_stop_s=5.0, call_timeout_ns=10 ** 9).then(CALL, advance(1.5), advance(6.0))
+    book = woken(idle_stop_s=5.0, call_timeout_ns=10 ** 9).then(CALL, advance(1.5), advance(3.6))
     assert book.relay.state == STOPPING
     return book
