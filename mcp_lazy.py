@@ -1240,7 +1240,7 @@ NULL_DEVICE = "/dev/null"
 GUARD_SCRIPT = r"""trap '' TERM INT HUP; g=' '; s=
 while read -r w; do p=${w#?}
 case $w in '?'*) s=$p ;; +*) s=; g="$g$p " ;; -*) case $g in *" $p "*) g="${g%% $p *} ${g#* $p }" ;; esac ;; esac; done
-[ "$s" ] && g="$g$(ls -l /proc/[0-9]*/fd/0 2>/dev/null | sed -n "s|.* /proc/\([0-9]*\)/fd/0 -> pipe:.$s.\$|\1|p") "
+[ "$s" ] && g="$g$(ls -l /proc/[0-9]*/fd/[01] 2>/dev/null | sed -n "s|.* /proc/\([0-9]*\)/fd/[01] -> pipe:.$s.\$|\1|p") "
 [ "$g" = ' ' ] && exit
 for p in $g; do kill -TERM -$p; done; sleep 0.5; for p in $g; do kill -KILL -$p; done
 """
@@ -1460,9 +1460,9 @@ class Processes:
             _close_strangers_on_exec()
         self._start_guard()
         actions = [(posix.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(fds)]
-        stdin = posix.fstat(fds[0])
-        if stdin.st_mode & 0o170000 == 0o010000:
-            self._tell_guard(b"?%d\n" % stdin.st_ino)
+        for seen in map(posix.fstat, fds[1::-1]):  # its stdin is said last, if both are pipes
+            if seen.st_mode & 0o170000 == 0o010000:
+                self._tell_guard(b"?%d\n" % seen.st_ino)
         try:
             pid = posix.posix_spawnp(
                 argv[0], argv, self._environment if environment is None else environment, file_actions=actions,
@@ -1475,15 +1475,20 @@ class Processes:
         return pid
 
     def spawn_detached(self, argv):
-        """As `spawn`, with nothing to read and nobody to write to (C3)."""
+        """As `spawn`, with nothing to read (C3): (pid, descriptor of an output that nobody wants).
+
+        The pipe is what the guard finds it by, if we are killed before it has heard the pid.
+        """
+        opened = []
         try:
-            null = open_null()
+            opened.append(open_null())
+            opened += make_pipe()
+            return self.spawn(argv, [opened[0], opened[2], opened[2]]), opened.pop(1)
         except OSError as error:
             raise SpawnError("no descriptors for it: %s" % error.strerror) from None
-        try:
-            return self.spawn(argv, [null, null, null])
         finally:
-            posix.close(null)
+            for fd in opened:
+                posix.close(fd)
 
     def _start_guard(self):
         if self._guard_pid is not None:
@@ -1531,7 +1536,9 @@ class Processes:
         try:
             posix.killpg(pgid, signum)
         except ProcessLookupError:
-            return False
+            if pgid not in self._live:
+                return False
+            posix.kill(pgid, signum)  # a child that left its own group; not reaped yet, so the number is its own
         except PermissionError:  # macOS: EPERM for a group of zombies; elsewhere a member changed its user
             return True
         return True
@@ -2632,7 +2639,7 @@ class Queue:
             env.method == "server/discover" or is_modern(env.params(line)))
 
     def add(self, env, line):
-        self._relay.client_desk.track(env, line, queued=True)
+        self._relay.books.track(env, line, queued=True)
         self._lines.append((env, line, self._relay.life.batches))
         self._weigh(len(line))
 
@@ -2672,17 +2679,17 @@ class Errands:
     Tasks of the 2025-11-25 revision (and of the tasks extension) that run, or whose result can still be fetched; visits
     to a URL that the server asked for and has not seen completed; subscriptions to single resources.
     """
-    __slots__ = ("_relay", "_tasks", "_visits")
+    __slots__ = ("_relay", "_tasks", "_visits", "_asked")
 
     def __init__(self, relay):
-        self._relay, self._tasks, self._visits = relay, {}, {}
+        self._relay, self._tasks, self._visits, self._asked = relay, {}, {}, {}
 
     def reset(self):
         """The process is gone, and what it did with it."""
         self._forget()
         if self._tasks:
             self._relay.log("tasks that ended with the server: %d" % len(self._tasks), 1)
-        self._tasks, self._visits = {}, {}
+        self._tasks, self._visits, self._asked = {}, {}, {}
 
     def __bool__(self):
         """True if something is under way."""
@@ -2718,11 +2725,25 @@ class Errands:
             self._tasks[ident] = None if limit_s is None else self._relay.now_s + limit_s
         return True
 
-    def visit(self, ident):
-        """The user is sent to a URL; `notifications/elicitation/complete` will tell."""
+    def visit(self, ident, key=None):
+        """The user is sent to a URL; `notifications/elicitation/complete` will tell. key: of the request that asks for it."""
         self._forget()
         if isinstance(ident, str) and len(self._visits) < MAX_ERRANDS:
             self._visits[ident] = self._relay.now_s + VISIT_WAIT_S
+            self._asked[key] = ident
+
+    def replied(self, key, line):
+        """The client answered a request: the user does not go there, or the client has a task of its own."""
+        ident = self._asked.pop(key, None)
+        if ident is None and not (len(line) < SEARCHED_BYTES and b'"taskId"' in line):
+            return
+        try:
+            result = member_of(parse_json(line), "result")
+        except ValueError:
+            return
+        self.seen(result)
+        if member_of(result, "action") in ("decline", "cancel"):
+            self.visited(ident)
 
     def visited(self, ident):
         if isinstance(ident, str):
@@ -4411,6 +4432,88 @@ class Told:
         return self.init_line is not None and read_envelope(self.init_line).id_key == flight.key
 
 
+class Books:
+    """Keeps account of what goes to the server: a flight for each request, and what its answer will teach."""
+    __slots__ = ("_relay",)
+
+    def __init__(self, relay):
+        self._relay = relay
+
+    def track(self, env, line, queued=False):
+        """Open a flight for each request of a line that goes to the server."""
+        relay = self._relay
+        relay.life.for_refresh = False
+        if env.kind == REQUEST:
+            flight = Flight(env, relay.now_s, queued)
+            flight.token = progress_token(env, line)
+            relay.flights.add(flight)
+            self._annotate(flight, env, line)
+        elif env.kind == BATCH:
+            relay.life.batches += 1
+            for item in envelopes_of(env):
+                if item.kind == RESPONSE:
+                    relay.flights.server.pop(item.id_key, None)
+                elif item.kind == NOTIFICATION and item.method == "notifications/cancelled" and not queued:
+                    relay.client_desk.cancel(item, b"")
+                elif item.kind == REQUEST:
+                    flight = Flight(item, relay.now_s, queued, relay.life.batches)
+                    flight.token = progress_token(item, b"")
+                    relay.flights.add(flight)
+                    if relay.told.init_params is None:
+                        relay.flights.hold_start(flight)
+        relay.troubles.watch_calls()
+
+    def _annotate(self, flight, env, line):
+        """What the answer to this request will teach, and whether it belongs to the start (A10.1)."""
+        relay, method = self._relay, env.method
+        if method == "initialize":
+            if relay.state in (COLD, LIVE):
+                relay.log("handshake passed to the running server", 1)
+                flight.before = (relay.told, relay.shelf.entry)
+                relay.client_desk.remember(line)
+                relay.life.new_handshake()
+            flight.entry = relay.shelf.entry
+            flight.note = "initialize" if flight.entry is not None else None
+            relay.flights.hold_start(flight)
+            return
+        recordable = method in LIST_MEMBER or method == "server/discover"
+        modern = method == "server/discover" or (
+            recordable or method == "subscriptions/listen" or relay.told.init_params is None) and is_modern(env.params(line))
+        if modern:
+            self._annotate_modern(flight, line)
+        elif recordable and is_plain_listing(env.params(line)):
+            flight.note, flight.entry = method, relay.shelf.entry
+            relay.own.asked_again(flight.entry, method)
+        elif method in STATE_METHODS:
+            flight.note = self._state_note(method, env, line)
+        first = relay.told.init_params is None and (recordable or not modern)
+        if first or modern and recordable and relay.state != LIVE:
+            relay.flights.hold_start(flight)
+
+    def _annotate_modern(self, flight, line):
+        """The same for a request of the modern era."""
+        relay, asked = self._relay, read_modern(line)
+        relay.life.modern_spoken = relay.wake.modern = True
+        if asked is None:
+            return
+        flight.entry, flight.before = relay.shelf.modern_entry(asked), asked
+        if flight.method == "subscriptions/listen":
+            flight.note, flight.before = flight.method, bytes(line)
+        elif flight.method == "server/discover":
+            flight.note = flight.method
+        elif flight.method in LIST_MEMBER and is_plain_listing(asked.params) and flight.entry is not None:
+            flight.note = flight.method
+            relay.own.asked_again(flight.entry, flight.method)
+
+    def _state_note(self, method, env, line):
+        """(method, uri or None, params raw) of a request that a later start must repeat; None if it is malformed."""
+        params = env.params(line)
+        uri = params.get("uri") if isinstance(params, dict) else 5
+        if not (params.get("level") in LOG_LEVELS if uri is None else isinstance(uri, str)):
+            return None
+        return method, uri, members(line)["params"]
+
+
 class ClientDesk:
     """Judges the client's lines. A judge returns True if the line passes to the server as it is."""
     __slots__ = ("_relay",)
@@ -4435,7 +4538,7 @@ class ClientDesk:
                 relay.told.initialized = True
                 relay.wake.consider()
             elif env.method == "notifications/cancelled":
-                self._cancel(env, line)
+                self.cancel(env, line)
         elif env.kind != RESPONSE:
             relay.life.start(env, line)
         return False
@@ -4444,23 +4547,22 @@ class ClientDesk:
         """As asleep, but what starts a server waits; behind the first such line all others keep their order."""
         relay = self._relay
         if env.kind == RESPONSE:
-            relay.flights.server.pop(env.id_key, None)
-            return True
+            return self._reply(env, line)
         return self._queueing(env, line) if relay.life.queue and not relay.leaving else self._asleep(env, line)
 
     def _queueing(self, env, line):
         relay = self._relay
         if env.kind == RESPONSE:
-            relay.flights.server.pop(env.id_key, None)
-            relay.to_server(line)
-            relay.start_requests.answered(env.id_key)
+            if self._reply(env, line):
+                relay.to_server(line)
+                relay.start_requests.answered(env.id_key)
             return False
         if env.kind == NOTIFICATION and env.method == "notifications/initialized":
             relay.told.initialized = True
             if not relay.life.queue.has_handshake():  # the replay says so itself
                 return False
         elif env.kind == NOTIFICATION and env.method == "notifications/cancelled":
-            flight = self._cancel(env, line)
+            flight = self.cancel(env, line)
             if flight is not None and flight.queued and not flight.batch:
                 relay.life.queue.remove(flight)
                 return False
@@ -4476,18 +4578,29 @@ class ClientDesk:
         if env.kind in (REQUEST, BATCH):
             if env.kind == REQUEST and self._seeks(env, line):
                 return False
-            self.track(env, line)
+            relay.books.track(env, line)
         elif env.kind == RESPONSE:
-            relay.flights.server.pop(env.id_key, None)
+            return self._reply(env, line)
         elif env.kind == NOTIFICATION:
             if env.method == "notifications/cancelled":
-                self._cancel(env, line)
+                self.cancel(env, line)
                 relay.life.settle_start()
             elif env.method == "notifications/initialized":
                 relay.told.initialized = True
                 if relay.life.sent_initialized:  # the replay said so already (A8.6)
                     return False
                 relay.life.sent_initialized = True
+            elif env.method == "notifications/tasks/status":
+                relay.errands.seen(env.params(line))
+        return True
+
+    def _reply(self, env, line):
+        """An answer of the client's; False if it is for a server that is gone (A11.6): this one never asked."""
+        relay = self._relay
+        known = relay.flights.server.pop(env.id_key, None)
+        if known is None and relay.life.generation > 1 and len(relay.flights.server) < MAX_OVERDUE:
+            return False
+        relay.errands.replied(env.id_key, line)
         return True
 
     def _answer(self, env, line):
@@ -4566,67 +4679,6 @@ class ClientDesk:
         relay.told.init_params, relay.told.capabilities = raw, params.get("capabilities")
         relay.told.init_line = bytes(line)
 
-    def track(self, env, line, queued=False):
-        """Open a flight for each request of a line that goes to the server."""
-        relay = self._relay
-        relay.life.for_refresh = False
-        if env.kind == REQUEST:
-            flight = Flight(env, relay.now_s, queued)
-            flight.token = progress_token(env, line)
-            relay.flights.add(flight)
-            self._annotate(flight, env, line)
-        elif env.kind == BATCH:
-            relay.life.batches += 1
-            for item in envelopes_of(env):
-                if item.kind == REQUEST:
-                    flight = Flight(item, relay.now_s, queued, relay.life.batches)
-                    relay.flights.add(flight)
-                    if relay.told.init_params is None:
-                        relay.flights.hold_start(flight)
-        relay.troubles.watch_calls()
-
-    def _annotate(self, flight, env, line):
-        """What the answer to this request will teach, and whether it belongs to the start (A10.1)."""
-        relay, method = self._relay, env.method
-        if method == "initialize":
-            if relay.state in (COLD, LIVE):
-                relay.log("handshake passed to the running server", 1)
-                flight.before = (relay.told, relay.shelf.entry)
-                self.remember(line)
-                relay.life.new_handshake()
-            flight.entry = relay.shelf.entry
-            flight.note = "initialize" if flight.entry is not None else None
-            relay.flights.hold_start(flight)
-            return
-        recordable = method in LIST_MEMBER or method == "server/discover"
-        modern = method == "server/discover" or (
-            recordable or method == "subscriptions/listen" or relay.told.init_params is None) and is_modern(env.params(line))
-        if modern:
-            self._annotate_modern(flight, line)
-        elif recordable and is_plain_listing(env.params(line)):
-            flight.note, flight.entry = method, relay.shelf.entry
-            relay.own.asked_again(flight.entry, method)
-        elif method in STATE_METHODS:
-            flight.note = self._state_note(method, env, line)
-        first = relay.told.init_params is None and (recordable or not modern)
-        if first or modern and recordable and relay.state != LIVE:
-            relay.flights.hold_start(flight)
-
-    def _annotate_modern(self, flight, line):
-        """The same for a request of the modern era."""
-        relay, asked = self._relay, read_modern(line)
-        relay.life.modern_spoken = relay.wake.modern = True
-        if asked is None:
-            return
-        flight.entry, flight.before = relay.shelf.modern_entry(asked), asked
-        if flight.method == "subscriptions/listen":
-            flight.note, flight.before = flight.method, bytes(line)
-        elif flight.method == "server/discover":
-            flight.note = flight.method
-        elif flight.method in LIST_MEMBER and is_plain_listing(asked.params) and flight.entry is not None:
-            flight.note = flight.method
-            relay.own.asked_again(flight.entry, flight.method)
-
     def _seeks(self, env, line):
         """True if a list request carries a cursor of ours: it is answered by reading up to there (A6.9)."""
         if env.method not in LIST_MEMBER or OWN_CURSOR.encode() not in line:
@@ -4643,15 +4695,7 @@ class ClientDesk:
         relay.troubles.watch_calls()
         return True
 
-    def _state_note(self, method, env, line):
-        """(method, uri or None, params raw) of a request that a later start must repeat; None if it is malformed."""
-        params = env.params(line)
-        uri = params.get("uri") if isinstance(params, dict) else 5
-        if not (params.get("level") in LOG_LEVELS if uri is None else isinstance(uri, str)):
-            return None
-        return method, uri, members(line)["params"]
-
-    def _cancel(self, env, line):
+    def cancel(self, env, line):
         """The flight that `notifications/cancelled` names, closed without an answer; None if there is none (A11.3)."""
         flights, key = self._relay.flights, cancelled_key(env, line)
         flight = flights.take(key) if key is not None else None
@@ -4683,7 +4727,7 @@ class ServerDesk:
                 relay.flights.server[env.id_key] = env.id_raw
             relay.start_requests.seen(env.method, env.id_key)
             if env.method == "elicitation/create":
-                relay.errands.visit(member_of(env.params(line), "elicitationId"))
+                relay.errands.visit(member_of(env.params(line), "elicitationId"), env.id_key)
             return True
         if kind == NOTIFICATION and env.version2:
             return self._notification(env, line)
@@ -4848,7 +4892,7 @@ class ServerDesk:
 TIMERS = {"startup": ("life", "startup_expired"), "idle": ("rest", "idle"), "settle": ("life", "release_queue"),
           "window": ("start_requests", "window_closed"), "call": ("troubles", "calls_overdue"), "ladder": ("life", "child_event"),
           "fill": ("rest", "fill"), "relist": ("own", "relist"), "own-limit": ("own", "give_up"),
-          "mute": ("life", "output_closed"), "age": ("rest", "refresh_behind"), "last": ("life", "stop"), "wake-tick": ("wake", "tick"), "wake-limit": ("wake", "overran"), "drain": ("life", "drain_over")}
+          "mute": ("rest", "output_closed"), "age": ("rest", "refresh_behind"), "last": ("life", "stop"), "wake-tick": ("wake", "tick"), "wake-limit": ("wake", "overran"), "drain": ("rest", "drain_over")}
 GENERATION_TIMERS = ("startup", "idle", "settle", "window", "relist", "fill", "own-limit", "call", "mute", "last")
 # Of a line that is no message, what a person may see.
 NOISE_BYTES = 200
@@ -4970,7 +5014,7 @@ class StartRequests:
 
 
 class Rest:
-    """What happens when nobody asks: idle stop, filling the recording, comparing one that is old."""
+    """What happens when nobody asks: idle stop, filling the recording, comparing one that is old, and late ends."""
     __slots__ = ("_relay", "_aged")
 
     def __init__(self, relay):
@@ -5015,6 +5059,13 @@ class Rest:
             relay.life.start(None, None)
             relay.life.for_refresh = relay.state != ASLEEP
 
+    def drain_over(self, event):
+        self._relay.leave(ClientGone("end of input, and --drain is over"))
+
+    def output_closed(self, event):
+        """It still runs, but no answer can come any more."""
+        self._relay.life.fail("server closed its output", event.tail)
+
 
 class Life:
     """The generations of the server: start, queue, deadline, stop, and what is said when one ends badly.
@@ -5024,11 +5075,11 @@ class Life:
     nobody needs it, its answers are only compared (A5.10).
     """
     __slots__ = ("startup_armed", "sent_initialized", "discarding", "heard", "modern", "modern_spoken", "refused_probe",
-                 "for_refresh", "_started_s", "generation", "batches", "queue", "_relay", "_child", "_backoff")
+                 "for_refresh", "last_wish", "_started_s", "generation", "batches", "queue", "_relay", "_child", "_backoff")
 
     def __init__(self, relay):
         self._relay, self._child = relay, Child(relay.settings.stop_grace_s)
-        self.generation, self.batches, self.queue = 0, 0, Queue(relay)
+        self.generation, self.batches, self.queue, self.last_wish = 0, 0, Queue(relay), False
         self._backoff = Backoff(relay.settings.restart_backoff_s)
         self._new_generation()
 
@@ -5147,11 +5198,15 @@ class Life:
         if relay.leaving:
             self.stop()
 
+    def has_waiting(self):  # for a server that starts, or that starts when the last one is gone
+        return self.in_replay() or self.stopping() and bool(self.queue)
+
     def hurry_replay(self):
         """The client's input ended while its requests wait: they go out as soon as the handshake allows, or not at all."""
+        self.last_wish = self._relay.state == STOPPING
         if self._relay.state == SETTLE:
             self.release_queue()
-        else:
+        elif not self.last_wish:
             self._relay.out.append(SetTimer("last", self._relay.now_s + CLOSE_WAIT_S))
 
     def settle_start(self):
@@ -5170,9 +5225,6 @@ class Life:
     def startup_expired(self, event):
         limit = format_duration(self._relay.settings.start_timeout_ns)
         self.fail("timed out after %s (--start-timeout; --check warms it without a client that waits)" % limit, event.tail)
-
-    def drain_over(self, event):
-        self._relay.leave(ClientGone("end of input, and --drain is over"))
 
     def fail(self, text, tail):
         """The generation is no good: error to all, nothing more is taken from it, ladder (A10.3)."""
@@ -5222,10 +5274,6 @@ class Life:
         if type(event) is OutputClosed and self._child.state == UP and relay.state != STOPPING:
             relay.out.append(SetTimer("mute", relay.now_s + MUTE_WAIT_S))
 
-    def output_closed(self, event):
-        """It still runs, but no answer can come any more."""
-        self.fail("server closed its output", event.tail)
-
     def spawn_failed(self, event):
         self.child_event(event)
         text = "cannot start the server: %s" % event.text
@@ -5245,7 +5293,7 @@ class Life:
                 self._backoff.failed(text, relay.now_s)
             relay.troubles.answer_all("%s during the %s" % (text, self._phase()), ended.tail)
             self.queue.drop()
-        elif relay.leaving:
+        elif relay.leaving and not self.last_wish:
             relay.troubles.answer_all("%s, because the client is leaving" % text, ended.tail, "--drain waits for answers")
             self.queue.drop()
         else:
@@ -5262,10 +5310,13 @@ class Life:
         relay.flights.new_server()
         self.startup_armed = False
         relay.become(ASLEEP)
-        if relay.leaving:
-            relay.exit(EXIT_OK)
-        elif self.queue:
+        wish, self.last_wish = self.last_wish, False
+        if self.queue and (wish or not relay.leaving):
             self._launch()
+            if relay.leaving:
+                self.hurry_replay()
+        elif relay.leaving:
+            relay.exit(EXIT_OK)
 
 
 STATES = (ASLEEP, COLD, REPLAY, SETTLE, LIVE, STOPPING)
@@ -5289,14 +5340,14 @@ RELAY_TABLE = {(state, event): name for event, row in _ROWS.items() for state, n
 
 class Relay:
     """The engine. handle(event, now_s) -> [effects]; see the theory for the states."""
-    __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "listings", "streams", "errands", "wake", "rest", "troubles",
+    __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "listings", "streams", "errands", "wake", "rest", "books", "troubles",
                  "life", "start_requests", "leaving", "active_s", "client_desk", "_server_desk", "_draining", "_exited")
 
     def __init__(self, settings, shelf):
         self.settings, self.shelf, self.state, self.now_s, self.out = settings, shelf, ASLEEP, 0.0, []
         self.told, self.flights, self.own, self.listings, self.streams = (
             Told(), Flights(), OwnRequests(self), Listings(self), Streams(self))
-        self.errands, self.wake, self.rest, self.life = Errands(self), Wake(self), Rest(self), Life(self)
+        self.errands, self.wake, self.rest, self.books, self.life = Errands(self), Wake(self), Rest(self), Books(self), Life(self)
         self.client_desk, self._server_desk = ClientDesk(self), ServerDesk(self)
         self.leaving, self.active_s, self._draining, self._exited = False, 0.0, False, False
 
@@ -5417,7 +5468,7 @@ class Relay:
         self.wake.stop()
         if self.state == ASLEEP:
             self.exit(EXIT_OK)
-        elif self.state in (REPLAY, SETTLE) and type(event) is ClientGone and event.cause == "end of input":
+        elif type(event) is ClientGone and event.cause == "end of input" and self.life.has_waiting():
             self.life.hurry_replay()  # what was read still gets its chance (A13.7)
         else:
             self.life.stop()
@@ -5615,10 +5666,30 @@ class ClientLink:
         return events
 
 
+class WakeLink:
+    """One run of the wake predicate: its pid, and what it prints for nobody."""
+    __slots__ = ("pid", "_fd", "_loop")
+
+    def __init__(self, driver):
+        """SpawnError if it does not start."""
+        self._loop = driver.loop
+        self.pid, self._fd = driver.processes.spawn_detached(driver.options.wake_argv)
+        set_blocking(self._fd, False)
+        self._loop.watch(self._fd, self._drop)
+
+    def _drop(self):
+        if read_some(self._fd) == b"":
+            self._loop.watch(self._fd)
+
+    def close(self):
+        self._loop.watch(self._fd)
+        close_quietly(self._fd)
+
+
 class Driver:
     """Carries out what the engine says, and tells it what happened."""
     __slots__ = ("options", "loop", "processes", "sink", "journal", "relay", "store", "client", "link", "_signals",
-                 "_events", "_busy", "_status", "_wake_pid", "_streams", "_stall_s", "_failed", "_save_wanted",
+                 "_events", "_busy", "_status", "_wake", "_streams", "_stall_s", "_failed", "_save_wanted",
                  "_watched")
 
     def __init__(self, options, relay, store):
@@ -5630,7 +5701,7 @@ class Driver:
             options.log_file, "dsh" if named and options.log_style == "text" else options.log_style,
             2 if options.verbose or named else 1, self.sink, options.verbose)
         store.attach(self.journal)
-        self.link = self._wake_pid = self._status = None
+        self.link = self._wake = self._status = None
         self._events, self._busy, self._stall_s = [], False, FLUSH_STALL_S
         self.client = ClientLink(options.max_line_bytes)
         self._failed, self._save_wanted, self._watched = False, False, None
@@ -5753,8 +5824,8 @@ class Driver:
             if self.link is not None and pid == self.link.pid:
                 self.loop.clear_timer("broken")
                 self.post(Exited(describe_exit(status), self._tail()))
-            elif pid == self._wake_pid:
-                self._wake_pid = None
+            elif self._wake is not None and pid == self._wake.pid:
+                self._wake = self._wake.close()
                 self.post(WakeEnded(describe_exit(status)))
 
     def _tail(self):
@@ -5819,13 +5890,13 @@ class Driver:
 
     def _run_wake(self, effect):
         try:
-            self._wake_pid = self.processes.spawn_detached(self.options.wake_argv)
+            self._wake = WakeLink(self)
         except SpawnError as error:
             self._events.append(WakeEnded(str(error)))
 
     def _kill_wake(self, effect):
-        if self._wake_pid is not None:
-            self.processes.kill_group(self._wake_pid, 9)
+        if self._wake is not None:
+            self.processes.kill_group(self._wake.pid, 9)
 
     def _hold_client(self, effect):
         self.client.held = effect.hold

@@ -1338,12 +1338,13 @@ def test_a17_6_a_handshake_that_was_pipelined_arrives_whole_at_the_second_proces
     assert written(book) == initialize("i") + INITIALIZED, "also while the first one stops"
 
 
-def test_a17_6_the_end_of_the_client_meanwhile_starts_nothing():
-    book = fixed().then(refuses_initialize(), EOF, Exited("exit status 0", b""))
-    book >> OutputClosed()
-    seen = [effect for effect, _ in book.open]
-    assert Spawn() not in seen and seen[-1] == lazy.Exit(0)
-    assert b'"id":"i"' in written(book, "client"), "the handshake gets its one answer"
+def test_a17_6_a13_7_the_end_of_the_client_meanwhile_leaves_the_handshake_its_chance():
+    """What was read before the end of input is still served, and nothing stays."""
+    book = fixed().then(refuses_initialize(), EOF, Exited("exit status 0", b""), OutputClosed(), Spawned(2))
+    book >> says(result("i", handshake()))
+    assert b'"id":"i"' in written(book, "client") and book.relay.state == STOPPING
+    book.then(Exited("exit status 0", b"")) >> OutputClosed()
+    assert [effect for effect, _ in book.open][-1] == lazy.Exit(0)
 
 
 @pytest.mark.parametrize("code", [-32602, -32600])

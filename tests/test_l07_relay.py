@@ -234,7 +234,8 @@ def test_a8_2_the_order_at_a_wake():
         b'{"jsonrpc":"2.0","id":"mcp-lazy-init-2","method":"initialize","params":%s}\n' % params)
      >> Spawned(2) << None
      >> note + request(8, "tools/call") << None
-     >> result("x") << to_server(result("x"))
+     >> result("x") << None  # to the server that is gone: this one never asked (A11.6)
+     >> says(request("y", "ping")) << to_client(request("y", "ping")) >> result("y") << to_server(result("y"))
      >> says(line(id="mcp-lazy-init-2", result=handshake(logging={})))
      << to_server(INITIALIZED)
      << to_server(line(id="mcp-lazy-level-2", method="logging/setLevel", params={"level": "error"}))
@@ -1354,3 +1355,43 @@ def stopping_behind_a_timeout():
     book = woken(idle_stop_s=5.0, call_timeout_ns=10 ** 9).then(CALL, advance(1.5), advance(3.6))
     assert book.relay.state == STOPPING
     return book
+
+
+# -- answers of the client, and what it said before it went
+
+ASKS = request("s1", "elicitation/create", {"mode": "url", "elicitationId": "e", "url": "https://x/"})
+
+
+@pytest.mark.parametrize("action, held", [("accept", True), ("decline", False), ("cancel", False)])
+def test_a12_a_visit_that_the_user_declines_holds_off_nothing(action, held):
+    book = live().then(says(ASKS), result("s1", {"action": action}))
+    assert bool(book.relay.errands) is held
+
+
+def test_a12_a_task_that_the_client_has_for_the_server_holds_it_off():
+    """2025-11-25: the receiver of a request makes the task, and that can be the client."""
+    book = live().then(says(request("s1", "sampling/createMessage", {"task": {}})), result("s1", {"task": {"taskId": "t", "status": "working"}}))
+    held_for(book, None)
+    book.then(notification("notifications/tasks/status", {"taskId": "t", "status": "completed", "ttl": 0}), advance(2 * IDLE + 1))
+    assert book.relay.state == STOPPING
+
+
+def test_a11_6_an_answer_that_crosses_the_end_of_its_server_does_not_reach_the_next():
+    """It could be taken for consent to what that one asks under the same id."""
+    book = gone(live().then(says(ASKS)), "SIGSEGV").then(CALL, Spawned(2), replayed(2), relisted(generation=2), says(result(7)))
+    (book >> result("s1", {"action": "accept"}) << None).check()
+
+
+def test_a7_15_answers_and_cancels_inside_an_array_close_what_they_name():
+    book = live().then(says(request("s1", "ping")), request(20, "x"))
+    book.then(b"[%s,%s]\n" % (result("s1").strip(), cancel(20).strip()))
+    assert not book.relay.flights and not book.relay.flights.server
+    held_for(book, IDLE)
+
+
+def test_a13_7_what_waited_for_a_stopping_server_is_served_behind_the_end_of_input():
+    book = stopping().then(request(8, "x"), lazy.ClientGone("end of input"))
+    gone(book).then(Spawned(2), replayed(2))
+    (book >> says(result(8)) << to_client(result(8))).check()
+    book.then(Exited("exit status 0", b"")) >> OutputClosed()
+    assert [effect for effect, _ in book.open][-1] == lazy.Exit(0)

@@ -6,16 +6,18 @@ not repeated here; the same rules on a simulated clock are in tests/test_l07_rel
 
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from harness import (FAKE, FULL, INITIALIZED, WAIT_S, alive, cmdline, environ_of, fds, group, initialize, memory_kib, message,
+from harness import (FAKE, FULL, INITIALIZED, WAIT_S, alive, cmdline, environ_of, fds, group, initialize, marked, memory_kib, message,
                      proc_stat, until)
 from test_modern import ACK, meta
 
@@ -274,7 +276,9 @@ def test_c3_a_direct_child_in_its_own_group_with_the_relays_environment_and_fold
     found = {one for one in environ_of(pid) if one}
     assert wanted <= found and {one.partition(b"=")[0] for one in found - wanted} <= {b"LC_CTYPE", b"_"}
     assert os.readlink("/proc/%d/cwd" % pid) == str(folder)
-    until(lambda: fds(pid) == {0: "/dev/null", 1: "/dev/null", 2: "/dev/null"}, what="its three descriptors, libraries loaded")
+    found = until(lambda: len(fds(pid)) == 3 and fds(pid), what="its three descriptors, libraries loaded")
+    assert found[0] == "/dev/null" and found[1] == found[2], found
+    assert found[1].startswith("pipe:"), "which the relay empties; the guard knows it by that, if the relay is killed now"
     fields = dict(line.split(":\t", 1) for line in Path("/proc/%d/status" % pid).read_text().split("\n") if ":\t" in line)
     assert int(fields["SigBlk"], 16) == 0 and not int(fields["SigIgn"], 16) & 0x7fffffff  # 32 and 33 are the C library's
 
@@ -1304,3 +1308,30 @@ def test_a16_3_a_spawn_that_fails_and_noise(box):
     relay.finish()
     found = [line for line in texts(log) if "non-JSON" in line or "cannot start" in line]
     assert [line.split(" (")[0].split(":")[0] for line in found] == ["non-JSON stdout line", "cannot start the server"]
+
+
+@pytest.mark.slow
+def test_a13_10_kill_9_in_the_moment_of_its_start_leaves_no_predicate(box):
+    """The guard finds it by the pipe of its output, where it has not heard the pid yet."""
+    fake = box.fake()
+    box.record(fake)
+    rng = random.Random(20)
+    for _ in range(40):
+        relay = box.relay(fake, "--wake-command", '["sleep","300"]', "--wake-timeout=300s")
+        relay.handshake()
+        end_s = time.monotonic() + rng.random() * 0.006
+        until(lambda: time.monotonic() >= end_s)
+        relay.signal(signal.SIGKILL)
+        relay.wait()
+    until(lambda: not [pid for pid in marked(box.mark) if cmdline(pid)[:1] == [b"sleep"]], what="the end of all predicates")
+
+
+def test_c5_a_predicate_that_leaves_its_group_is_killed_all_the_same(box):
+    fake = box.fake()
+    box.record(fake)
+    program = "import os, time\nos.setpgid(0, os.getpgid(os.getppid()))\ntime.sleep(300)"
+    relay = box.relay(fake, "--wake-command", json.dumps([sys.executable, "-I", "-S", "-c", program]), "--wake-timeout=300ms")
+    relay.handshake()
+    (pid,) = until(lambda: [one for one in relay.servers() if b"setpgid" in b" ".join(cmdline(one))], what="the predicate")
+    until(lambda: not alive(pid), what="its end at the limit")
+    relay.finish()

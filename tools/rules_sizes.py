@@ -8,7 +8,7 @@ import ast
 
 from scopes import FUNCTIONS
 
-BUDGETS = dict(enumerate([130, 300, 600, 550, 450, 350, 480, 800, 350,
+BUDGETS = dict(enumerate([130, 300, 600, 560, 450, 350, 480, 800, 350,
                           450, 800, 850, 850, 550, 1200, 700]))
 BUDGETS[6.5] = 600      # L6b, cut out of L6 and L7 when the second era came
 BUDGETS[8.5] = 330      # L8b, cut out of L15: what a relay needs of the command line
