@@ -1342,7 +1342,9 @@ def test_a17_6_a13_7_the_end_of_the_client_meanwhile_leaves_the_handshake_its_ch
     """What was read before the end of input is still served, and nothing stays."""
     book = fixed().then(refuses_initialize(), EOF, Exited("exit status 0", b""), OutputClosed(), Spawned(2))
     book >> says(result("i", handshake()))
-    assert b'"id":"i"' in written(book, "client") and book.relay.state == STOPPING
+    assert b'"id":"i"' in written(book, "client")
+    book.then(advance(lazy.CLOSE_WAIT_S))
+    assert book.relay.state == STOPPING
     book.then(Exited("exit status 0", b"")) >> OutputClosed()
     assert [effect for effect, _ in book.open][-1] == lazy.Exit(0)
 
