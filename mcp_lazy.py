@@ -2421,6 +2421,7 @@ DOWN, UP, CLOSING, TERMED, KILLED, DRAINING, STUCK = (
 IGNORE = "ignore"
 # How long a finished task whose server named no lifetime can still be asked for its result, and a visit to a URL lasts.
 RESULT_WAIT_S, VISIT_WAIT_S, MAX_ERRANDS = 600.0, 600.0, 1000
+RELATED_TASK = "io.modelcontextprotocol/related-task"
 SIGTERM, SIGKILL = 15, 9  # the same number on every POSIX system
 
 
@@ -2708,16 +2709,18 @@ class Errands:
         listed, task = member_of(found, "tasks"), member_of(found, "task")
         for one in listed if isinstance(listed, list) else ():
             self._seen(one)
+        over = member_of(member_of(member_of(found, "_meta"), RELATED_TASK), "taskId")
+        if isinstance(over, str) and self._tasks.get(over, 0) is None:  # tasks/result was answered: it says no status
+            self._tasks[over] = self._relay.now_s + RESULT_WAIT_S
         return self._seen(found if isinstance(found, dict) and "task" not in found else task)
 
     def _seen(self, task):
         ident, status = member_of(task, "taskId"), member_of(task, "status")
         if not isinstance(ident, str) or not isinstance(status, str):
             return False
-        ttl_ms = task.get("ttl", task.get("ttlMs"))
-        limit_s = min(ttl_ms, 1e15) / 1000 if type(ttl_ms) in (int, float) and ttl_ms >= 0 else None
-        if status in ("completed", "failed", "cancelled") and limit_s is None:
-            limit_s = RESULT_WAIT_S
+        ttl_ms, limit_s = task.get("ttl", task.get("ttlMs")), None
+        if status in ("completed", "failed", "cancelled"):  # until then it runs, whatever its lifetime
+            limit_s = min(ttl_ms, 1e15) / 1000 if type(ttl_ms) in (int, float) and ttl_ms >= 0 else RESULT_WAIT_S
         self._tasks.pop(ident, None)
         if len(self._tasks) >= MAX_ERRANDS:
             self._forget()

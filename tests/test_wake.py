@@ -706,9 +706,11 @@ def test_a12_a_result_without_a_ttl_is_kept_for_a_while(box, status):
     stays_awake(relay, 0.3)
 
 
-def test_a12_a_ttl_that_ran_out_keeps_nothing(box):
+def test_a12_a_ttl_that_ran_out_keeps_nothing_but_what_runs(box):
     relay = box.warm(busy(box), IDLE)
-    task_of(relay, ttl=150)
+    task_of(relay, "a", ttl=150)
+    stays_awake(relay, 0.4)
+    relay.call("move", id="a", status="completed", ttl=150, tell=True)
     falls_asleep(relay)
 
 
