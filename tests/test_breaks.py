@@ -15,7 +15,7 @@ import mcp_lazy as lazy
 from harness import MODULE, until
 from sim import (INITIALIZED, START_MS, SimServer, World, acknowledged, discovery, handshake, initialize, listen, modern,
                  modern_recording, notification, raw, recording, request, result, settings, tagged)
-from test_check import both_eras, check, passes, refused
+from test_check import both_eras, check, passes
 from test_modern import ACK, CHANGED, MCP, MODERN, SERVER, SUBSCRIPTION, asked, call, meta, names
 from test_modern import modern as modern_server
 
@@ -317,9 +317,13 @@ def test_a17_3_versions_nested_too_deeply_end_nothing(box):
     relay.finish()
 
 
-def test_b10_capabilities_of_a_check_nested_too_deeply_are_a_usage_error(box):
+def test_b10_capabilities_of_a_check_nested_too_deeply_are_no_error_of_ours(box):
     text = start_of({"a": 0})["MCP_LAZY_CHECK_INITIALIZE"].replace('{"a": 0}', '{"a": %s}' % NEST)
-    assert "MCP_LAZY_CHECK_INITIALIZE" in refused(box, box.fake(), env=box.env(MCP_LAZY_CHECK_INITIALIZE=text))
+    status, out, err = box.run("--check", "--", *box.fake().argv, env=box.env(MCP_LAZY_CHECK_INITIALIZE=text))
+    if status == 2:  # how deep is too deep is the interpreter's business: 3.13 goes deeper than 3.12
+        assert out == b"" and "MCP_LAZY_CHECK_INITIALIZE" in err
+    else:
+        assert (status, err) == (0, "") and json.loads(out)["ok"] is True
 
 
 # ------------------------------------------------------------------------------------- checks (B7, B12, B16, B17)
