@@ -1998,13 +1998,13 @@ def folder_names(path):
         return []
 
 
-def file_facts(path, follow=False):
-    """(size in bytes, mtime, ctime, regular file?) of a path, times as unix seconds; None if it is gone."""
+def file_facts(path):
+    """(size in bytes, mtime as unix seconds, regular file?) of a path; None if it is gone."""
     try:
-        seen = posix.stat(path, follow_symlinks=follow)
+        seen = posix.stat(path, follow_symlinks=False)
     except (OSError, ValueError):
         return None
-    return seen.st_size, seen.st_mtime, seen.st_ctime, seen.st_mode & 0o170000 == 0o100000
+    return seen.st_size, seen.st_mtime, seen.st_mode & 0o170000 == 0o100000
 
 
 def remove_file(path):
@@ -3867,6 +3867,15 @@ class Ask:
         parts = ([b'"_meta":' + self.base] if self.base else []) + ([b'"cursor":' + cursor] if cursor else [])
         return b"{%s}" % b",".join(parts) if parts else None
 
+    def take(self, parts):
+        """Add the page of an answer: (cursor that leads on or None, why it can never be a whole list or None)."""
+        if parts.get("result", b"")[:1] != b"{":
+            return None, None
+        try:
+            return self.pages.add(parts["result"]), None
+        except PeerError as error:
+            return None, str(error)
+
 
 class Listings:
     """Lists as they come from the server, by whom ever asked: pages, cursors of ours, and what is to be told."""
@@ -3877,12 +3886,7 @@ class Listings:
 
     def page(self, ask, parts):
         """An answer to a listing of ours: the next page, or the end."""
-        cursor, trouble = None, None
-        if parts.get("result", b"")[:1] == b"{":
-            try:
-                cursor = ask.pages.add(parts["result"])
-            except PeerError as error:
-                trouble = str(error)
+        cursor, trouble = ask.take(parts)
         if ask.seek is not None and (cursor is None or len(ask.pages.pages) > ask.seek[2]):
             self._sought(ask, parts, trouble)
             return
@@ -3906,8 +3910,9 @@ class Listings:
         if not pages:
             return None
         if method == "server/discover":
-            relay.shelf.compared(entry, is_error and error_code(parts) == METHOD_NOT_FOUND)
-            if is_error and error_code(parts) == METHOD_NOT_FOUND:  # which belongs to a probe, not to an entry
+            refused = is_error and error_code(parts) == METHOD_NOT_FOUND
+            relay.shelf.compared(entry, refused)
+            if refused:  # which belongs to a probe, not to an entry
                 relay.shelf.forget(entry, method)
                 relay.save()
                 return None
@@ -3937,12 +3942,7 @@ class Listings:
                 return None
             self._relay.shelf.follow(entry, method, flight.before.meta_raw)
         ask = Ask("walk", method, entry, flight.before.meta_raw if flight.before is not None else b"")
-        cursor, trouble = None, None
-        if parts.get("result", b"")[:1] == b"{":
-            try:
-                cursor = ask.pages.add(parts["result"])
-            except PeerError as error:
-                trouble = str(error)
+        cursor, trouble = ask.take(parts)
         if trouble:
             return self._unreadable(ask, trouble)
         known = entry.answers.get(method)
@@ -4305,7 +4305,7 @@ class Streams:
 # Used by: L8 L8b
 # Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, Write,
 #         Served, Noise, Release, Save, Exit, Told, StartRequests, Troubles, Rest, Life,
-#         ClientDesk, ServerDesk, Relay, RELAY_TABLE
+#         Books, ClientDesk, ServerDesk, Relay, RELAY_TABLE
 # Never:  reads a clock, touches a descriptor, parses more of a line than it must
 # Tests:  tests/test_l07_relay.py
 # ----------------------------------------------------------------------------
@@ -7171,7 +7171,7 @@ class Stored:
         self.key, self.path, self.recording, self.program = key, "%s/%s.json" % (folder, key), None, []
         self.files = []
         self.size, self.used_s, self.problem, self.fault, self.command = facts[0], facts[1], None, False, "?"
-        raw = read_private_file(self.path, MAX_RECORDING_BYTES) if facts[3] else None
+        raw = read_private_file(self.path, MAX_RECORDING_BYTES) if facts[2] else None
         if raw is None:
             self._is_bad("it is no regular file of yours of at most %s" % size_text(MAX_RECORDING_BYTES))
         else:
