@@ -392,6 +392,7 @@ def test_find_refuses_what_is_no_table_on_the_path(toml, path, words):
         assert words in str(caught.value)
 
 
+@pytest.mark.slow
 def test_same_tells_types_apart(toml):
     """D10.8: NaN is equal to itself."""
     different = [1, True, 1.0, "1", [1], {"1": 1}, 0, False, 0.0, -0.0, "", [], {}, [1, 2], {"1": 1, "2": 2}, {"2": 1},
@@ -688,10 +689,12 @@ def each_edit(toml, raw):
     return count
 
 
+@pytest.mark.slow
 def test_every_edit_of_the_corpus_changes_its_span_only(toml):
     assert sum(each_edit(toml, path.read_bytes()) for path in corpus("valid")) > 500
 
 
+@pytest.mark.slow
 def test_every_edit_of_files_that_clients_wrote(toml):
     """D10.1: what Codex and Grok write, and what people write for them."""
     found = sorted(CONFIGS.rglob("*.toml")) if CONFIGS.is_dir() else []
@@ -712,6 +715,7 @@ def cases():
                 yield case, (CASES / case["input"]).read_bytes()
 
 
+@pytest.mark.slow
 def test_the_handed_cases_change_where_they_may(toml):
     """Cases 110 to 131: command and args are replaced in their spans; a missing one is D10.4's matter (114, 122)."""
     edited = refused = 0
@@ -912,6 +916,7 @@ def random_changes(rng, document):
 ROUNDS = 4000 if FULL else 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newer", [False, True], ids=["1.0", "1.1"])
 def test_random_documents_and_random_edits(toml, newer):
     """D10.8: outside the edits all bytes are equal, parse(edit(x)) is the edited parse; undone, x is back (D9.9)."""
@@ -936,6 +941,7 @@ def test_random_documents_and_random_edits(toml, newer):
     assert changed > ROUNDS * 2 and judged_ones >= (0 if newer or tomllib is None else ROUNDS)
 
 
+@pytest.mark.slow
 def test_random_documents_of_another_writer(toml):
     if tomli_w is None:
         pytest.skip("tomli-w is not installed")
@@ -947,6 +953,7 @@ def test_random_documents_of_another_writer(toml):
         edit(toml, raw, random_changes(rng, document))
 
 
+@pytest.mark.slow
 def test_damaged_documents_are_read_or_refused(toml):
     """Any garbage ends in TomlError; what `tomllib` reads, we read."""
     rng = seeded("damage")
@@ -973,6 +980,7 @@ def judged_strictly(raw):
         return None
 
 
+@pytest.mark.slow
 def test_undone_one_by_one_in_any_document(toml):
     """Each insertion taken back alone, from the last to the first, the file is TOML all the way."""
     rng = seeded("one by one")
@@ -1074,6 +1082,7 @@ LARGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(LARGE))
 def test_time_grows_with_the_size(toml, kind):
     """Four times as much takes four times as long, with room for what else the machine does; never sixteen times."""
@@ -1092,6 +1101,7 @@ def test_time_grows_with_the_size(toml, kind):
     raise AssertionError("%s: %.1f times as long for four times as much" % (kind, ratio))
 
 
+@pytest.mark.slow
 def test_edits_of_many_members_take_linear_time(toml):
     def work(number):
         lines, members = (mark.join(b"k%d = 1" % i for i in range(number)) for mark in (b"\n", b", "))
