@@ -61,6 +61,7 @@ if "__file__" not in globals():
 __doc__ = """mcp-lazy: MCP servers that sleep until somebody needs them.
 
     mcp-lazy [options] [--] COMMAND ARG...     in a registration, instead of COMMAND ARG...
+    mcp-lazy config wrap --client claude --all that done to a client's file, and undone, byte for byte
     mcp-lazy demo                              what it does, shown in five seconds
     mcp-lazy help                              every option and variable
 
@@ -73,15 +74,17 @@ L0 to L8b run in every relay, what is below the cold line is not even loaded the
   L3 KERNEL  every system call         L7 RELAY  the engine: who gets what when
   L4 LOOP    selector, timers, tasks   L8 RUN    binds the engine to the world
   ------ cold line ------              L8b ENTRY a relay's command line, main
-  L9 SESSION the client side of MCP
-  L15 CLI    commands, help, demo
+  L8c DISK   system calls of commands  L10b SPANS JSON edited by spans
+  L9 SESSION the client side of MCP    L11 CONFIG registrations, wrap and unwrap
+  L9b CACHE  recordings for people     L11b EDIT the write of a client's file
+  L10 TOML   generated, do not edit    L15 CLI   commands, help, demo, doctor
 
 Start reading at L7 (what happens), then L5 (processes), then L3 (every system call)."""
 # ============================================================================
 # L0 PRELUDE - launcher, hot imports, version, limits            [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   -
-# Used by: L1 L2 L3 L5 L6 L6b L8 L8b L9 L15
+# Used by: L1 L2 L3 L5 L6 L6b L8 L8b L8c L9 L9b L10b L15
 # Owns:   VERSION, MAX_LINE_BYTES, MAX_QUEUE_BYTES, MAX_OUTPUT_BYTES, MAX_RESULT_BYTES, MAX_RECORDING_BYTES, TAIL_BYTES
 # Never:  imports what the first warm answer does not need
 # Tests:  tests/test_l00_prelude.py
@@ -142,7 +145,7 @@ TAIL_BYTES = 8 * 1024
 # L1 VALUES - records, errors, durations, words, secrets          [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L3 L4 L5 L6 L6b L7 L8 L8b L9 L15
+# Used by: L3 L4 L5 L6 L6b L7 L8 L8b L8c L9 L9b L10b L11 L11b L15
 # Owns:   Record, LazyError, UsageError, SpawnError, PeerError, Bug, error_place, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
 #         parse_duration, format_duration, parse_bool, seconds, printable, redact, secret_values, format_log_line
 # Never:  reads a clock, the environment or a file
@@ -352,7 +355,7 @@ def format_log_line(style, pid, stamp, text):
 # L2 BYTES - lines, JSON with spans, JSON-RPC envelopes, keys     [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L5 L6 L6b L7 L8 L8b L9 L15
+# Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
 #         envelopes_of, all_notifications, is_modern, progress_token, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
@@ -1190,12 +1193,12 @@ def errors_array(id_raws, error_raw):
 # L3 KERNEL - every system call                                    [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1
-# Used by: L4 L6 L8 L8b L9 L15
+# Used by: L4 L6 L8 L8b L8c L9 L9b L11 L11b L15
 # Owns:   monotonic_s, wall_s, this_pid, filesystem_bytes, read_some, write_some, make_pipe, open_null, open_append,
 #         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, current_environment, own_environment,
 #         set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble, read_private_file,
 #         replace_file, lock_file, append_to_file, rotate_file, file_tail, program_stat, find_program, absolute_path,
-#         poll_now, hung_up, selector_class, resident_kib, exit_now
+#         poll_now, hung_up, selector_class, read_proc, stat_of, write_all, exit_now
 # Never:  decides anything about MCP; blocks
 # Tests:  tests/test_l03_kernel.py
 # ----------------------------------------------------------------------------
@@ -1636,7 +1639,7 @@ def find_program(word):
     first = None
     for folder in search_path():
         path = folder + "/" + word
-        seen = _stat(path)
+        seen = stat_of(path)
         if seen is not None and seen.st_mode & 0o170000 == 0o100000:
             if seen.st_mode & 0o111:  # execvp goes on behind one that it may not execute
                 return path
@@ -1654,7 +1657,7 @@ def _spawn_trouble(word, error):
     if word and isinstance(error, ValueError):
         return "%r cannot be a command: %s" % (word, error)
     path = find_program(word) if word else None
-    seen = _stat(path) if path else None
+    seen = stat_of(path) if path else None
     if not word:
         return "the command is an empty word"
     if path is None:
@@ -1690,8 +1693,8 @@ def _interpreter_of(path):
 def set_title(words):
     """Show `words` (list of bytes) as this process's command line (E3.1). False where that does not work."""
     try:
-        shown = _read_proc("/proc/self/cmdline")
-        fields = _read_proc("/proc/self/stat").rpartition(b")")[2].split()
+        shown = read_proc("/proc/self/cmdline")
+        fields = read_proc("/proc/self/stat").rpartition(b")")[2].split()
         start, size = int(fields[45]), int(fields[46]) - int(fields[45])
         text = b"\0".join(words)[:size - 1]
         fd = posix.open("/proc/self/mem", posix.O_RDWR | posix.O_CLOEXEC)
@@ -1702,7 +1705,7 @@ def set_title(words):
         finally:
             posix.close(fd)
         append_to_file("/proc/self/comm", b"mcp-lazy")
-        return _read_proc("/proc/self/cmdline").startswith(text)
+        return read_proc("/proc/self/cmdline").startswith(text)
     except (OSError, IndexError, ValueError):
         return False
 
@@ -1710,7 +1713,7 @@ def set_title(words):
 def shown_command():
     """The first word of our command line as ps shows it (bytes)."""
     try:
-        return _read_proc("/proc/self/cmdline").partition(b"\0")[0]
+        return read_proc("/proc/self/cmdline").partition(b"\0")[0]
     except OSError:
         return filesystem_bytes(getattr(sys, "orig_argv", sys.argv)[0])
 
@@ -1731,7 +1734,7 @@ def run_again_with_title(name, script, arguments):
         return
 
 
-def _read_proc(path):
+def read_proc(path):
     fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     try:
         raw = posix.read(fd, READ_BYTES)
@@ -1744,20 +1747,9 @@ def _read_proc(path):
         posix.close(fd)
 
 
-def resident_kib(pid):
-    """Resident memory of a process in KiB; 0 where /proc does not tell."""
-    try:
-        for line in _read_proc("/proc/%d/status" % pid).split(b"\n"):
-            if line.startswith(b"VmRSS:"):
-                return int(line.split()[1])
-    except OSError:
-        pass
-    return 0
-
-
 # -- files -----------------------------------------------------------------------
 
-def _stat(path):
+def stat_of(path):
     try:
         return posix.stat(path)
     except (OSError, ValueError):
@@ -1766,7 +1758,7 @@ def _stat(path):
 
 def program_stat(path):
     """(size in bytes, mtime in ns, executable?) of a regular file, symlinks followed; None for anything else."""
-    seen = _stat(path)
+    seen = stat_of(path)
     if seen is None or seen.st_mode & 0o170000 != 0o100000:
         return None
     return seen.st_size, seen.st_mtime_ns, bool(seen.st_mode & 0o111)
@@ -1823,6 +1815,7 @@ def private_dir_trouble(path, create):
         for end in [at for at, c in enumerate(path) if c == "/" and at] + [len(path)]:
             try:
                 posix.mkdir(path[:end], 0o700)
+                posix.chmod(path[:end], 0o700)  # an odd umask would leave a folder that is of no use
             except OSError:
                 pass
     try:
@@ -1868,6 +1861,12 @@ def touch_older(path, age_s):
         pass
 
 
+def write_all(fd, raw):
+    view = memoryview(raw)
+    while view:
+        view = view[posix.write(fd, view):]
+
+
 def replace_file(path, raw):
     """Put `raw` in place of a file by a private temporary beside it and one rename. OSError if not.
 
@@ -1877,9 +1876,7 @@ def replace_file(path, raw):
     close_quietly_unlink(temporary)
     fd = posix.open(temporary, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0o600)
     try:
-        view = memoryview(raw)
-        while view:
-            view = view[posix.write(fd, view):]
+        write_all(fd, raw)
         posix.close(fd)
         fd = None
         posix.rename(temporary, path)
@@ -1933,7 +1930,7 @@ def open_append(path):
 
 def rotate_file(path, limit):
     """Rename a file above `limit` bytes to `.1` (one generation, F10)."""
-    seen = _stat(path)
+    seen = stat_of(path)
     if seen is not None and seen.st_size > limit:
         try:
             posix.rename(path, path + ".1")
@@ -1957,71 +1954,11 @@ def file_tail(path, size):
         posix.close(fd)
 
 
-def child_pids(pid):
-    """Pids of the children of a process (Linux), [] where /proc does not tell."""
-    try:
-        return [int(word) for word in _read_proc("/proc/%d/task/%d/children" % (pid, pid)).split()]
-    except OSError:
-        return []
-
-
-def child_title(pid):
-    """The words of a process's command line (bytes)."""
-    try:
-        return _read_proc("/proc/%d/cmdline" % pid).split(b"\0")
-    except OSError:
-        return []
-
-
-def make_temporary_dir(prefix):
-    """A new folder of ours, 0700, in the temp dir."""
-    import tempfile
-    return tempfile.mkdtemp(prefix=prefix)
-
-
-def remove_dir(path):
-    import shutil
-    shutil.rmtree(path, ignore_errors=True)
-
-
-# -- for the commands on recordings --------------------------------------------------
-
-def is_terminal(fd):
-    return posix.isatty(fd)
-
-
-def folder_names(path):
-    """The names in a folder, sorted; [] where there is none to be read."""
-    try:
-        return sorted(posix.listdir(path))
-    except OSError:
-        return []
-
-
-def file_facts(path):
-    """(size in bytes, mtime as unix seconds, regular file?) of a path; None if it is gone."""
-    try:
-        seen = posix.stat(path, follow_symlinks=False)
-    except (OSError, ValueError):
-        return None
-    return seen.st_size, seen.st_mtime, seen.st_mode & 0o170000 == 0o100000
-
-
-def remove_file(path):
-    """None if a file is gone now, else why it is not."""
-    try:
-        posix.unlink(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        return error.strerror
-    return None
-
 # ============================================================================
 # L4 LOOP - selector, timers, bounded output, tasks                [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L1 L3
-# Used by: L8 L9 L15
+# Used by: L8 L9 L11b L15
 # Owns:   Loop, Outbox, StderrSink, Journal, Future, Task, Tasks
 # Never:  blocks, except in the one wait of Loop.turn
 # Tests:  tests/test_l04_loop.py
@@ -2381,7 +2318,7 @@ class Tasks:
 # L5 CHILD - when to start, stop and kill one server process      [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2
-# Used by: L6b L7 L8 L9
+# Used by: L6b L7 L8 L9 L15
 # Owns:   CHILD_TABLE, Child, Wake, RunWake, KillWake, WakeEnded, Backoff, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
 #         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted, HoldClient, Queue, Errands
 # Never:  reads a clock, touches a descriptor, knows what an MCP message is
@@ -2756,7 +2693,7 @@ class Errands:
 # L6 RECORD - recordings: keys, entries, file form, merge   [mostly pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3
-# Used by: L6b L7 L8 L8b L9 L15
+# Used by: L6b L7 L8 L8b L9 L9b L11b L15
 # Owns:   SCHEMA, LISTS, LIST_MEMBER, program_words, file_key, Answer, Entry, entry_key, probe_keys, Recording,
 #         write_recording, merged_recording, import_older, Store, recorded_command, load_store, PageSet, ModernRequest, is_handshake, is_plain_listing, error_code, error_text, version_of
 # Never:  reads a clock; touches a file but in `Store` and `load_store`
@@ -5968,7 +5905,7 @@ def run_relay(options, settings):
 # L8b ENTRY - the command line of a relay                          [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L6 L7 L8
-# Used by: L15
+# Used by: L9b L11 L15
 # Owns:   Option, OPTIONS, parse_flags, parse_environment, make_run, relay_command, cold, main
 # Never:  imports argparse (8 ms); writes to stdout while a relay runs
 # Tests:  tests/test_cli.py, tests/test_title.py, tests/test_name.py
@@ -6323,10 +6260,256 @@ def main():
 
 # == cold line: what line 1 leaves out until it is needed =====================
 # ============================================================================
+# L8c DISK - system calls that only commands make                 [I/O, cold]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L3
+# Used by: L9 L9b L11b L15
+# Owns:   FileFacts, read_whole, resolved_path, user_config_dir, write_private, write_beside, write_over, exchange,
+#         move_file, sync_dir, make_temporary_dir, folder_names, file_facts, remove_file, is_terminal, resident_kib
+# Never:  decides what a file should hold; runs in a relay
+# Tests:  tests/test_config_write.py, tests/test_cache_command.py
+# ----------------------------------------------------------------------------
+# Theory: the cold half of L3; a relay never loads it. A file of somebody else's is
+# replaced by a complete, synced one with its owner, attributes and mode, which is
+# 0600 until then: `write_beside` makes it, `exchange` puts it there. The exchange
+# (renameat2 with RENAME_EXCHANGE, renamex_np with RENAME_SWAP) is what a plain rename
+# is not: a compare-and-swap. What was displaced is still there under the other name
+# and can be compared with what was read before; a rename destroys it unseen. File
+# systems and sandboxes without it say EINVAL, ENOSYS, ENOTSUP or EPERM.
+# What can still go wrong: a writer that holds the displaced file open and writes
+# into it afterwards is not noticed.
+# ----------------------------------------------------------------------------
+EXCHANGE_FLAG, AT_FDCWD = 2, -100
+NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EPERM)
+
+FileFacts = record("FileFacts", "dev ino mode uid gid links size mtime_ns", "what tells one state of a file from another")
+
+
+def facts_of(seen):
+    return FileFacts(seen.st_dev, seen.st_ino, seen.st_mode & 0o7777, seen.st_uid, seen.st_gid, seen.st_nlink,
+                     seen.st_size, seen.st_mtime_ns)
+
+
+def read_whole(path, limit):
+    """(bytes, FileFacts) of a regular file of at most `limit` bytes, whoever owns it. OSError says why not."""
+    fd = posix.open(path, posix.O_RDONLY | posix.O_NONBLOCK | posix.O_CLOEXEC | posix.O_NOCTTY)
+    try:
+        seen = posix.fstat(fd)
+        if seen.st_mode & 0o170000 == 0o040000:
+            raise OSError(errno.EISDIR, "it is a directory")
+        if seen.st_mode & 0o170000 != 0o100000:
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        raw = bytearray()
+        piece = posix.read(fd, READ_BYTES)
+        while piece:
+            raw += piece
+            if len(raw) > limit:
+                raise OSError(errno.EFBIG, "it is larger than %d bytes" % limit)
+            piece = posix.read(fd, READ_BYTES)
+        return bytes(raw), facts_of(seen)
+    finally:
+        posix.close(fd)
+
+
+def file_identity(path):
+    """The FileFacts of a path, None if it cannot be looked at."""
+    seen = stat_of(path)
+    return None if seen is None else facts_of(seen)
+
+
+def resolved_path(path):
+    """The absolute path behind every symlink; a loop stays as it is and fails when it is opened."""
+    from os.path import realpath
+    return realpath(path)
+
+
+def user_config_dir(environment):
+    """The folder (str) for settings that programs keep, None without a home (D1.6)."""
+    xdg, home = environment.get(b"XDG_CONFIG_HOME", b""), environment.get(b"HOME", b"")
+    if sys.platform == "darwin":
+        root = home and home + b"/Library/Application Support"
+    else:
+        root = xdg if xdg[:1] == b"/" else home and home + b"/.config"
+    return filesystem_text(root) if root[:1] == b"/" else None
+
+
+def write_private(path, raw):
+    """A synced file of ours, 0600, whole under its name or not there at all. OSError."""
+    temporary = "%s/.tmp-%s" % (path.rpartition("/")[0], path.rpartition("/")[2])
+    close_quietly_unlink(temporary)  # the caller holds the lock: what is there was left by a run that is dead
+    try:
+        fd = posix.open(temporary, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0o600)
+        try:
+            write_all(fd, raw)
+            posix.fsync(fd)
+        finally:
+            posix.close(fd)
+        posix.rename(temporary, path)
+    except OSError:
+        close_quietly_unlink(temporary)
+        raise
+    sync_dir(path.rpartition("/")[0])
+
+
+def write_beside(path, temporary, raw, facts):
+    """A synced copy-to-be of `path`: `raw` with the owner, the attributes and at last the mode of `facts`. OSError."""
+    fd = posix.open(temporary, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0o600)
+    try:
+        write_all(fd, raw)
+        mine = posix.fstat(fd)
+        if (mine.st_uid, mine.st_gid) != (facts.uid, facts.gid):
+            try:
+                posix.fchown(fd, facts.uid, facts.gid)
+            except OSError as error:
+                raise OSError(error.errno, "its owner and group cannot be kept: %s" % error.strerror) from None
+        copy_attributes(path, fd)
+        posix.fchmod(fd, facts.mode)
+        posix.fsync(fd)
+    finally:
+        posix.close(fd)
+
+
+def copy_attributes(path, fd):
+    """Extended attributes, access lists among them; those that only the system may set stay its own business."""
+    if not hasattr(posix, "listxattr"):
+        return
+    try:
+        names = posix.listxattr(path)
+    except OSError:  # a file system without any
+        return
+    for name in names:
+        try:
+            posix.setxattr(fd, name, posix.getxattr(path, name))
+        except OSError as error:
+            if name[:5] == "user." or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+                raise OSError(error.errno, "its attribute %s cannot be kept: %s" % (name, error.strerror)) from None
+
+
+def write_over(path, raw, facts):
+    """Write into the file itself, for hard links; not whole if we are killed meanwhile. OSError."""
+    fd = posix.open(path, posix.O_WRONLY | posix.O_CLOEXEC | posix.O_NOCTTY)
+    try:
+        seen = posix.fstat(fd)
+        if (seen.st_dev, seen.st_ino) != (facts.dev, facts.ino):
+            raise OSError(errno.ESTALE, "it was replaced meanwhile")
+        write_all(fd, raw)
+        posix.ftruncate(fd, len(raw))
+        posix.fsync(fd)
+    finally:
+        posix.close(fd)
+
+
+def exchange(one, other):
+    """Swap what two names stand for in one step; False where the system cannot. OSError if it would not."""
+    try:
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        swap = libc.renamex_np if sys.platform == "darwin" else libc.renameat2
+    except (ImportError, OSError, AttributeError):
+        return False
+    first, second = filesystem_bytes(one), filesystem_bytes(other)
+    words = (first, second) if sys.platform == "darwin" else (AT_FDCWD, first, AT_FDCWD, second)
+    if swap(*words, EXCHANGE_FLAG) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in NO_EXCHANGE:
+        return False
+    raise OSError(code, posix.strerror(code))
+
+
+def move_file(one, other):
+    posix.rename(one, other)
+
+
+def sync_dir(path):
+    """Make a folder's names lasting; False where the system does not do that, or could not."""
+    try:
+        fd = posix.open(path, posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        posix.fsync(fd)
+        return True
+    except OSError:
+        return False
+    finally:
+        posix.close(fd)
+
+
+def resident_kib(pid):
+    """Resident memory of a process in KiB; 0 where /proc does not tell."""
+    try:
+        for line in read_proc("/proc/%d/status" % pid).split(b"\n"):
+            if line.startswith(b"VmRSS:"):
+                return int(line.split()[1])
+    except OSError:
+        pass
+    return 0
+
+
+def child_pids(pid):
+    """Pids of the children of a process (Linux), [] where /proc does not tell."""
+    try:
+        return [int(word) for word in read_proc("/proc/%d/task/%d/children" % (pid, pid)).split()]
+    except OSError:
+        return []
+
+
+def child_title(pid):
+    """The words of a process's command line (bytes)."""
+    try:
+        return read_proc("/proc/%d/cmdline" % pid).split(b"\0")
+    except OSError:
+        return []
+
+
+def make_temporary_dir(prefix):
+    """A new folder of ours, 0700, in the temp dir."""
+    import tempfile
+    return tempfile.mkdtemp(prefix=prefix)
+
+
+def remove_dir(path):
+    import shutil
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def is_terminal(fd):
+    return posix.isatty(fd)
+
+
+def folder_names(path):
+    """The names in a folder, sorted; [] where there is none to be read."""
+    try:
+        return sorted(posix.listdir(path))
+    except OSError:
+        return []
+
+
+def file_facts(path):
+    """(size in bytes, mtime as unix seconds, regular file?) of a path; None if it is gone."""
+    try:
+        seen = posix.stat(path, follow_symlinks=False)
+    except (OSError, ValueError):
+        return None
+    return seen.st_size, seen.st_mtime, seen.st_mode & 0o170000 == 0o100000
+
+
+def remove_file(path):
+    """None if a file is gone now, else why it is not."""
+    try:
+        posix.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return error.strerror
+    return None
+
+# ============================================================================
 # L9 SESSION - the client side of MCP, as coroutines; --check    [mixed, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L8
-# Used by: L15
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L8 L8c
+# Used by: L9b L15
 # Owns:   Session, Refused, Checked, Findings, Progress, Check, Plan, CheckFailed
 # Never:  is loaded by a relay's warm start
 # Tests:  tests/test_l09_session.py, tests/test_check.py
@@ -6934,214 +7117,19 @@ def read_handshake(raw):
     return found
 
 # ============================================================================
-# L15 CLI - checks, recordings, help, demo; the only sys.exit    [I/O, cold]
+# L9b CACHE - recordings for people: list, show, check, clear, prune [I/O, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L6 L8b L9
-# Used by: -
-# Owns:   usage, own_command_line, KNOWN_CLIENTS, read_plan, check_command, cache_command, demo_command
-# Never:  imports argparse (8 ms)
-# Tests:  tests/test_cli.py, tests/test_check.py, tests/test_cache_command.py, tests/test_demo.py
+# Uses:   L0 L1 L2 L3 L6 L8b L8c L9
+# Used by: L15
+# Owns:   read_words, Stored, stored_in, cache_command, prune_daily, table_lines, age_text, size_text
+# Never:  starts a server; shows a word of a command that is not stored
+# Tests:  tests/test_cache_command.py
 # ----------------------------------------------------------------------------
-# Theory: everything but relaying: what a person types. None of it is loaded by a relay.
-# Results go to stdout as a table or as one JSON document, reasons to stderr in a line.
+# Theory: the folder of recordings belongs to many relays at work. Reading takes no lock, a
+# file is replaced whole; removing one takes its lock, so that no writer lays its news over
+# a file that is going. What a newer or older version wrote is shown and left alone.
+# A file's mtime is its last use (a relay sets it once a day), which is what prune goes by.
 # ----------------------------------------------------------------------------
-def usage():
-    """The option list."""
-    lines = ["usage: mcp-lazy [options] [--] COMMAND [ARG...]", "       mcp-lazy --check [options] [--] COMMAND [ARG...]",
-             "       mcp-lazy cache list | show | check | clear | prune", "       mcp-lazy demo | paths | help", "", "options:"]
-    for option in OPTIONS:
-        value = "" if option.kind == BOOLEAN else " " + option.kind.upper()
-        default = " (%s)" % option.default if option.default not in ("", "false") else ""
-        lines.append("  --%-28s %s%s" % (option.name + value, option.help, default))
-    lines.append("Each option but %s has a variable: MCP_LAZY_ and its name, as MCP_LAZY_IDLE_STOP." % (
-        ", ".join(WITHOUT_VARIABLE)))
-    lines.append("The check also reads MCP_LAZY_CHECK_INITIALIZE (params of its handshake) and MCP_LAZY_CHECK_BEFORE (probes).")
-    return "\n".join(lines) + "\n"
-
-
-def own_command_line(word, words):
-    """Run one of our own commands; the exit status."""
-    command = {"help": help_command, "paths": paths_command, "demo": demo_command, "cache": cache_command}.get(word)
-    if command is None:
-        raise UsageError("the command %s is not part of version %s; a server of that name starts with: mcp-lazy -- %s" % (
-            word, VERSION, word))
-    return command(words)
-
-
-def paths_command(words):
-    """Where files go, by the variables of this moment; makes nothing."""
-    if words:
-        raise UsageError("paths takes no words")
-    environment = current_environment()
-    state, log_path = dsh_paths("NAME", environment)
-    own = filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"")
-    home = environment.get(b"HOME")
-    root = environment.get(b"XDG_CACHE_HOME") or home and home + b"/.cache" or b""  # as the launcher sees it
-    bytecode = filesystem_text(root) + "/mcp-lazy/bytecode" if root[:1] == b"/" else "none: compiled at each start"
-    rows = (("recordings", own or user_cache_dir(environment)), ("bytecode", bytecode),
-            ("with --name: recording", state + "/NAME.json"), ("with --name: log", log_path))
-    return say("".join("%-23s %s\n" % row for row in rows))
-
-
-def help_command(words):
-    if words:
-        raise UsageError("help takes no words")
-    return say(usage())
-
-
-# -- check -------------------------------------------------------------------------
-
-FORMS = '"elicitation":{"form":{},"url":{}}'
-APPS = '"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}'
-CLAUDE = ('{"name":"claude-code","title":"Claude Code","version":"2.1.332","description":"Anthropic\'s agentic coding tool",'
-          '"websiteUrl":"https://claude.com/claude-code"}')
-CODEX = '{"name":"codex-mcp-client","title":"Codex","version":"0.171.0"}'
-
-
-def _info(name, version):
-    return '{"name":"%s","version":"%s"}' % (name, version)
-
-
-def _plain(name, version, probes=False):
-    return probes, "2025-11-25", ((_info(name, version), "{}"),)
-
-
-# What clients say at their start, as captured: do they probe first, the version they ask for, and clientInfo with
-# capabilities of each kind of start, health check before session. An SDK without a number is its newest release.
-KNOWN_CLIENTS = {
-    "claude-code": (True, "2025-11-25", ((CLAUDE, '{"roots":{"listChanged":true},%s}' % FORMS),)),
-    "codex": (False, "2025-06-18", ((CODEX, "{%s}" % FORMS), (CODEX, '{"experimental":{"codex/auth-change":{}},%s}' % FORMS))),
-    "gemini": (False, "2025-06-18", ((_info("mcp-test-client", "0.0.1"), "{}"),
-                                     (_info("gemini-cli-mcp-client", "0.61.0"), '{"roots":{"listChanged":true}}'))),
-    "opencode": (False, "2025-11-25", ((_info("opencode", "1.18.33"), '{"roots":{}}'),)),
-    "copilot": (True, "2025-11-25", ((_info("copilot-cli", "1.0.102"), '{"sampling":{},%s}' % FORMS),)),
-    "cline": (False, "2024-11-05", ((_info("@cline/core", "0.0.0"), "{}"),)),
-    "grok": (False, "2025-11-25", ((_info("grok-shell", "1.0.41"), "{%s}" % APPS), (
-        _info("grok-shell", "1.0.41"), '{%s,"elicitation":{"form":{"schemaValidation":true},"url":{}}}' % APPS))),
-    "qwen": (False, "2025-11-25", ((_info("mcp-test-client", "0.0.1"), "{%s}" % APPS),
-                                   (_info("qwen-cli-mcp-client", "0.0.1"), '{%s,"roots":{}}' % APPS))),
-    "continue": _plain("continue-cli-client", "1.0.0"),
-    "pi": (False, "2025-11-25", ((_info("pi-mcp", "1.0.0"), "{%s}" % APPS),)),
-    "mcporter": _plain("mcporter", "0.12.3"),
-    "inspector": (False, "2025-11-25", ((_info("inspector-cli", "2.12.0"), '{"roots":{"listChanged":true},"extensions":'
-                                         '{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/skills":{}}}'),)),
-    "fastmcp": _plain("fastmcp", "4.2.3", probes=True),
-    "py-sdk": _plain("mcp", "0.1.0", probes=True), "py-sdk-1": _plain("mcp", "0.1.0"),
-    "py-sdk-2": _plain("mcp", "0.1.0", probes=True),
-    "ts-sdk": _plain("ts2", "1", probes=True), "ts-sdk-1": _plain("ts1", "1"), "ts-sdk-2": _plain("ts2", "1", probes=True),
-}
-CHECK_START = ('{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":%s}' % _info("mcp-lazy-check", VERSION)).encode("ascii")
-MODERN_VERSION = b"2026-07-28"
-
-
-def read_plan(client, environment):
-    """The Plan of a check: a known client's, or what the two variables say (B2). UsageError names the variable."""
-    if client is not None:
-        probes, version, starts = KNOWN_CLIENTS[client]
-        handshakes = [('{"protocolVersion":"%s","capabilities":%s,"clientInfo":%s}' % (version, capabilities, info)).encode("ascii")
-                      for info, capabilities in starts]
-        return Plan([probe_params(members(handshakes[-1]))] if probes else [], handshakes, client)
-    handshake = one_line(environment.get(b"MCP_LAZY_CHECK_INITIALIZE") or CHECK_START)
-    parts = read_start(handshake, "MCP_LAZY_CHECK_INITIALIZE")
-    before = environment.get(b"MCP_LAZY_CHECK_BEFORE")
-    probes = [probe_params(parts)] if before is None else read_probes(one_line(before), "MCP_LAZY_CHECK_BEFORE")
-    return Plan(probes, [handshake], None)
-
-
-def one_line(raw):
-    """JSON as it may stand in a line: a raw line feed is between its tokens, never inside a string."""
-    return raw.strip(WHITESPACE).replace(b"\n", b" ").replace(b"\r", b" ") or b" "
-
-
-def probe_params(parts):
-    """The raw params of a probe for the raw members of a handshake's params (B4)."""
-    return b'{"_meta":{"%s":"%s","%s":%s,"%s":%s}}' % (
-        VERSION_KEY.encode("ascii"), MODERN_VERSION, CLIENT_KEY.encode("ascii"), parts["clientInfo"],
-        CAPABILITIES_KEY.encode("ascii"), parts["capabilities"])
-
-
-def read_start(raw, where):
-    """The raw members of the params of `initialize`. UsageError."""
-    try:
-        parts, told = members(raw), parse_json(raw)
-    except ValueError:
-        raise UsageError("%s is not a JSON object" % where) from None
-    info = told.get("clientInfo")
-    texts = [told.get("protocolVersion")] + ([info.get("name"), info.get("version")] if isinstance(info, dict) else [None])
-    try:
-        entry_key("", told.get("capabilities"), "")
-    except ValueError as error:
-        raise UsageError("%s: %s" % (where, error)) from None
-    if not all(isinstance(text, str) and text for text in texts) or not isinstance(told.get("capabilities"), dict):
-        raise UsageError("%s must have protocolVersion, an object capabilities, and clientInfo with name and version" % where)
-    return parts
-
-
-def read_probes(raw, where):
-    """The raw params of each probe of a JSON array. UsageError."""
-    try:
-        items = parse_json(raw)
-    except ValueError:
-        raise UsageError("%s is not a JSON array" % where) from None
-    if not isinstance(items, list) or not all(
-            isinstance(item, dict) and item.get("method") == DISCOVER and isinstance(item.get("params"), dict) for item in items):
-        raise UsageError('%s must be an array of {"method":"%s","params":{...}}' % (where, DISCOVER))
-    return [members(item)["params"] for item in elements(raw)]
-
-
-def check_client(given):
-    """UsageError for options of --check that stand alone, and for a client that nobody knows."""
-    for name in ("as", "json-errors"):
-        if name in given and not given.get("check"):
-            raise UsageError("%s goes with --check only" % name)
-    if given.get("as", next(iter(KNOWN_CLIENTS))) not in KNOWN_CLIENTS:
-        raise UsageError("as: %r is no client that is known here; these are: %s" % (given["as"], ", ".join(KNOWN_CLIENTS)))
-
-
-def check_command(options, settings, plan, json_errors):
-    """Run one check, and tell what it found in one line of JSON."""
-    start_s, streams = monotonic_s(), StandardStreams()
-    try:
-        store, trouble = load_store(options)
-        if trouble:
-            raise CheckFailed("saving cache: %s" % trouble, "saving")
-        check = Check(options, settings, plan, store.recording)
-        check.run(store)
-    except CheckFailed as error:
-        if json_errors:
-            say(report_text({"ok": False, "error": str(error), "stage": error.stage}))
-        raise LazyError("check failed: %s" % error) from None
-    except Exception as error:  # the server is dead by now
-        raise Bug("internal error, please report it: %s" % error_place(error)) from error
-    finally:
-        streams.restore()
-    prune_daily(options.cache_dir)
-    report = check_report(check.findings.eras, plan, options, monotonic_s() - start_s)
-    return say(report_text(dict(report, cachePath=absolute_path(store.path))))
-
-
-def check_report(eras, plan, options, took_s):
-    """What a check tells (B13), but for the file's path."""
-    main = eras.get("legacy") or eras["modern"]
-    info = object_of(parse_json(main.server_info))
-    report = {
-        "beforeRequests": len(plan.probes), "durationMs": int(took_s * 1000), "lists": main.lists, "ok": True,
-        "eras": [era for era in ("modern", "legacy") if era in eras], "protocolVersion": main.version,
-        "scope": [word for word, _ in options.scope], "version": VERSION,
-        "serverInfo": {name: info[name] for name in ("name", "version") if name in info}}
-    return report if plan.client is None else dict(report, **{"as": plan.client})
-
-
-def report_text(value):
-    """One line of JSON: sorted, ASCII, `<>&` escaped (B13)."""
-    text = canonical(value)
-    for c in "<>&":
-        text = text.replace(c, "\\u%04x" % ord(c))
-    return text + "\n"
-
-
-# -- cache -------------------------------------------------------------------------
-
 UNUSED_S, LEFTOVER_S, PRUNE_EVERY_S = 90 * 86400.0, 86400.0, 86400.0
 CACHE_USAGE = """usage: mcp-lazy cache list | show | check | clear | prune [options] [FILTER...]
 
@@ -7159,6 +7147,9 @@ CACHE_USAGE = """usage: mcp-lazy cache list | show | check | clear | prune [opti
 """
 LIST_WORD = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources",
              "resources/templates/list": "templates"}
+
+LIST = "list"  # an option that may be given more than once
+CACHE_OPTIONS = {"json": BOOLEAN, "era": TEXT, "older-than": TEXT, "cache-dir": TEXT}
 
 CacheWords = record("CacheWords", "folder as_json era older_s filters", "what follows `mcp-lazy cache ACTION`")
 
@@ -7263,41 +7254,49 @@ def cache_command(words):
     return say((text or "nothing to %s in %s" % (words[0], asked.folder)) + "\n") or status
 
 
-def read_cache_words(words, environment):
-    """CacheWords of the words behind the action. UsageError."""
-    given, filters, at = {}, [], 0
+def read_words(words, kinds, command):
+    """({option: value}, other words) of what follows a command; kinds: {option: BOOLEAN, TEXT or LIST}. UsageError.
+
+    Options may stand anywhere before a `--`; the last one wins, those of kind LIST are all kept.
+    """
+    given, others, at = {}, [], 0
     while at < len(words):
         word = words[at]
         at += 1
         if word == "--":
-            filters, at = filters + words[at:], len(words)
-            continue
+            return given, others + words[at:]
         if word[:1] != "-" or len(word) < 2:
-            filters.append(word)
+            others.append(word)
             continue
-        name, equals, text = word.lstrip("-").partition("=")
-        if name not in ("json", "era", "older-than", "cache-dir"):
-            raise UsageError("cache: no such option: %s\n%s" % (word.partition("=")[0], CACHE_USAGE.rstrip()))
-        if name == "json":
-            text = parse_switch(text if equals else "true")
+        name, equals, text = word[2 if word[:2] == "--" else 1:].partition("=")
+        if name not in kinds:
+            raise UsageError("%s: no such option: %s (%s --help tells more)" % (command, word.partition("=")[0], command.split()[0]))
+        if kinds[name] == BOOLEAN:
+            text = parse_switch(text if equals else "true", command, name)
         elif not equals:
             if at == len(words):
-                raise UsageError("cache: --%s needs a value" % name)
+                raise UsageError("%s: --%s needs a value" % (command, name))
             text, at = words[at], at + 1
-        given[name] = text
+        given[name] = given.get(name, []) + [text] if kinds[name] == LIST else text
+    return given, others
+
+
+def parse_switch(text, command, name):
+    try:
+        return parse_bool(text)
+    except ValueError as error:
+        raise UsageError("%s: --%s: %s" % (command, name, error)) from None
+
+
+def read_cache_words(words, environment):
+    """CacheWords of the words behind the action. UsageError."""
+    given, filters = read_words(words, CACHE_OPTIONS, "cache")
     if "" in filters:
         raise UsageError("cache: an empty FILTER would be every recording; leave it out to say that")
     if given.get("era", "legacy") not in OPENING:
         raise UsageError("cache: --era is legacy or modern, not %r" % given["era"])
     folder = given.get("cache-dir") or filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"") or user_cache_dir(environment)
     return CacheWords(folder, given.get("json", False), given.get("era"), older_than_s(given.get("older-than", "0")), filters)
-
-
-def parse_switch(text):
-    try:
-        return parse_bool(text)
-    except ValueError as error:
-        raise UsageError("cache: --json: %s" % error) from None
 
 
 def older_than_s(text):
@@ -7461,6 +7460,2738 @@ def size_text(size):
     if size < 1024:
         return "%d B" % size
     return "%.1f KiB" % (size / 1024) if size < 1024 * 1024 else "%.1f MiB" % (size / 1024 / 1024)
+
+# ============================================================================
+# L10 TOML - generated copy of the TOML editor in vendor           [pure, cold]
+# ----------------------------------------------------------------------------
+# Uses:   -
+# Used by: L11
+# Owns:   toml_document, toml_same, toml_apply, TomlError
+# Never:  is edited here: tools/embed.py copies vendor/toml_edit.py between the two markers
+# Tests:  tests/test_l10_toml.py
+# ----------------------------------------------------------------------------
+# == toml_edit begin: sha256 5bd42ac00524195eeffee8c18aae0fbd1811bd5f351d31b321f1d26a8a147c3a, do not edit here ==
+"""A TOML 1.1 reader that knows where everything stands, and an editor that changes nothing else.
+
+    document = toml_document(raw)              bytes in; TomlError where they are no TOML 1.1
+    document.value                             plain dict, list, str, bool, int, float; TomlTime for dates and times
+    document.find(("servers", "a", "args"))    a TomlPlace, or None
+    edits = document.edits([(("servers", "a", "args"), ["x", "y"])])
+    raw = toml_apply(raw, edits)               what is written is valid TOML 1.0
+
+Nothing is ever printed anew: an edit is a span of the old bytes and the bytes that take its place, so comments, order,
+line ends and spellings elsewhere cannot change. The reader works on the file decoded as Latin-1, in which an index is a
+byte offset; what stands in strings and keys is decoded from its bytes. No pattern has a repeat inside a repeat, and
+nesting is kept on lists of its own: time and memory grow with the size of the file, whatever stands in it.
+"""
+
+# How deep a value may lie: parts of headers and dotted keys, arrays and inline tables together. Low enough that whoever
+# gets the value may still copy, compare or print it by recursion.
+TOML_MAX_DEPTH = 300
+# Turning digits into a number takes more than linear time, and nobody registers a number of this size.
+_TOML_MAX_DIGITS = 50000
+_TOML_BOM = b"\xef\xbb\xbf"
+_TOML_WORDS = {"true": True, "false": False, "inf": float("inf"), "+inf": float("inf"), "-inf": float("-inf"),
+               "nan": float("nan"), "+nan": float("nan"), "-nan": float("nan")}
+_TOML_UNESCAPED = {'"': '"', "\\": "\\", "b": "\b", "e": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_TOML_ESCAPED = {**{code: "\\u%04X" % code for code in (*range(32), 127)},
+                 8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
+_TOML_WHAT = {"inline table": "an inline table", "array of tables": "an array of tables",
+              "table": "a table with a header", "dotted table": "a table made of dotted keys",
+              "implicit table": "a table that only sub-tables name"}
+_TOML_TYPES = {bool: "a boolean", int: "an integer", float: "a float", list: "an array", str: "a string"}
+
+
+class TomlError(ValueError):
+    """The bytes are no TOML, or the change cannot be made; line and column count from 1, 0 where there is no place."""
+
+    def __init__(self, text, line=0, column=0):
+        super().__init__("line %d, column %d: %s" % (line, column, text) if line else text)
+        self.text, self.line, self.column = text, line, column
+
+
+class TomlTime(str):
+    """A date or time as it is spelled; kind: offset datetime, local datetime, local date, local time."""
+    __slots__ = ("kind",)
+
+    def __new__(cls, text, kind=""):
+        made = super().__new__(cls, text)
+        made.kind = kind
+        return made
+
+
+class TomlPlace:
+    """Where a key stands: value, span, member, line, kind.
+
+    span: byte offsets (start, end) of the value, None for tables that are not one piece of text; member: the same from
+    the first byte of its key, all of it where it is dotted; line: of the key or header, from 1; kind: value, table
+    (with a header), inline table, dotted table, implicit table (only headers below name it), array of tables.
+    """
+    __slots__ = ("value", "span", "member", "line", "kind")
+
+    def __init__(self, node, line):
+        whole = node.kind in ("value", "inline table")
+        self.value, self.kind, self.line = node.value, node.kind, line
+        self.span = (node.start, node.end) if whole else None
+        self.member = (node.key, node.end) if whole else None
+
+
+class _TomlNode:
+    """One value, or one table: its decoded value and its offsets.
+
+    key: where its expression or header begins (of dotted and implicit tables: the first one that names them);
+    start, end: the value's text, the header of a table.
+    """
+    __slots__ = ("kind", "value", "key", "start", "end")
+    members = None      # of whatever is no table
+
+    def __init__(self, kind, value, key, start, end=0):
+        self.kind, self.value, self.key, self.start, self.end = kind, value, key, start, end
+
+
+class _TomlTable(_TomlNode):
+    """members: {key: node}; first: offset of the table's first key line, or -1.
+
+    Of an inline table, items are the nodes of its expressions in order, and commas the offsets of the commas behind
+    them. Of an array of tables, items are its tables (and it has no members).
+    """
+    __slots__ = ("members", "first", "items", "commas")
+
+    def __init__(self, kind, key, start, end=0):
+        super().__init__(kind, {}, key, start, end)
+        self.members, self.first, self.items, self.commas = {}, -1, [], []
+
+
+class _TomlPatterns:
+    """The compiled patterns; `re` is imported and keeps them from the first document on."""
+
+    def __init__(self):
+        import re
+        control = r"\x00-\x08\x0a-\x1f\x7f"      # no tab
+        date = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+        clock = r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]+)?)?"
+        digits = r"[0-9][0-9_]*"
+        self.blank = re.compile(r"[ \t]*").match
+        self.space = re.compile(r"[ \t\n]*").match
+        self.comment = re.compile(r"#[^%s]*" % control).match
+        self.line_end = re.compile(r"[ \t]*(?:#[^%s]*)?(?:\r?\n|\Z)" % control).match
+        self.bare = re.compile(r"[A-Za-z0-9_-]+").match
+        self.token = re.compile(r"[A-Za-z0-9_+.:-]*").match
+        self.short = {'"': re.compile(r'[^"\\%s]*' % control).match, "'": re.compile("[^'%s]*" % control).match}
+        control = r"\x00-\x08\x0b-\x1f\x7f"      # nor line feed
+        self.long = {'"': re.compile(r'[^"\\%s]*' % control).match, "'": re.compile("[^'%s]*" % control).match}
+        self.quotes = re.compile("\"{1,5}|'{1,5}").match
+        self.escape = re.compile(r'\\(?:(["\\befnrt])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}))').match
+        self.fold = re.compile(r"\\[ \t]*\r?\n[ \t\r\n]*").match
+        self.integer = re.compile(r"[+-]?(?:0|[1-9][0-9_]*)").fullmatch
+        self.float = re.compile(r"[+-]?(?:0|[1-9][0-9_]*)(?:\.%s)?(?:[eE][+-]?%s)?" % (digits, digits)).fullmatch
+        self.based = re.compile(r"0(?:x[0-9A-Fa-f][0-9A-Fa-f_]*|o[0-7][0-7_]*|b[01][01_]*)").fullmatch
+        self.loose = re.compile(r"_(?![0-9A-Fa-f])").search
+        self.loose_decimal = re.compile(r"_(?![0-9])").search
+        self.moment = re.compile(date + r"(?:[Tt ]" + clock + r"([Zz]|[+-]([0-9]{2}):([0-9]{2}))?)?").match
+        self.clock = re.compile(clock).match
+
+
+class _TomlScanner:
+    """Tokens of a file: each method takes an offset and gives what stands there and the offset behind it."""
+
+    def __init__(self, raw):
+        self.raw, self.text, self.ascii, self.find = raw, raw.decode("latin-1"), raw.isascii(), _TomlPatterns()
+
+    def error(self, text, pos):
+        return TomlError(text, *_toml_position(self.raw, pos))
+
+    def wrong(self, pos, wanted):
+        """The error that something else than `wanted` stands at an offset."""
+        char = self.text[pos:pos + 1]
+        if not char:
+            seen = "end of file"
+        elif char == "\n" or self.text.startswith("\r\n", pos):
+            seen = "end of line"
+        elif char == "\r":
+            seen = "carriage return without line feed"
+        elif self.raw.startswith(_TOML_BOM, pos):
+            seen = "byte-order mark that is not at the start of the file"
+        elif char < " " or char == "\x7f":
+            seen = "control character U+%04X" % ord(char)
+        else:
+            char = self.raw[pos:pos + 4].decode("utf-8", "ignore")[0]
+            seen = "`%s`" % char if char.isprintable() else "character U+%04X" % ord(char)
+        return self.error("%s, but %s is expected" % (seen, wanted), pos)
+
+    def decoded(self, start, end):
+        return self.text[start:end] if self.ascii else self.raw[start:end].decode("utf-8")
+
+    def skip(self, pos):
+        """Over blanks, line ends and comments."""
+        while True:
+            pos = self.find.space(self.text, pos).end()
+            char = self.text[pos:pos + 1]
+            if char == "#":
+                pos = self.find.comment(self.text, pos).end()
+            elif char == "\r" and self.text.startswith("\r\n", pos):
+                pos += 2
+            else:
+                return pos
+
+    def end_line(self, pos):
+        """Over blanks, a comment and the line end, which have to follow."""
+        found = self.find.line_end(self.text, pos)
+        if found:
+            return found.end()
+        pos = self.find.blank(self.text, pos).end()
+        comment = self.find.comment(self.text, pos)
+        raise self.wrong(comment.end() if comment else pos, "end of line")
+
+    def keys(self, pos, most=0):
+        """A dotted key: its parts, the offset right behind the last one. most: take no more parts, if not 0."""
+        parts = []
+        while True:
+            found = self.find.bare(self.text, pos)
+            if found:
+                part, end = found.group(), found.end()
+            elif self.text[pos:pos + 1] in ('"', "'"):
+                part, end = self.string(pos)
+            else:
+                raise self.wrong(pos, "a key (letters, digits, _ and - need no quotes)")
+            parts.append(part)
+            dot = self.find.blank(self.text, end).end()
+            if self.text[dot:dot + 1] != "." or len(parts) == most:
+                return parts, end
+            if len(parts) > TOML_MAX_DEPTH:
+                raise self.too_deep(pos)
+            pos = self.find.blank(self.text, dot + 1).end()
+
+    def too_deep(self, pos):
+        return self.error("nested more than %d levels deep" % TOML_MAX_DEPTH, pos)
+
+    def scalar(self, pos):
+        """A value that is no array and no inline table."""
+        char = self.text[pos:pos + 1]
+        if char in ('"', "'"):
+            return self.long_string(pos) if self.text.startswith(char * 3, pos) else self.string(pos)
+        token = self.find.token(self.text, pos).group()
+        if token in _TOML_WORDS:
+            return _TOML_WORDS[token], pos + len(token)
+        if self.find.integer(token) and not self.find.loose_decimal(token):
+            return self.integer(token, pos), pos + len(token)
+        if self.find.float(token) and not self.find.loose_decimal(token):
+            return float(token.replace("_", "")), pos + len(token)
+        if self.find.based(token) and not self.find.loose(token):
+            return int(token, 0), pos + len(token)
+        if token[4:5] == "-" or token[2:3] == ":":
+            return self.moment(pos)
+        if token:
+            raise self.error("`%.40s` is no value (text needs quotes)" % token, pos)
+        raise self.wrong(pos, "a value")
+
+    def integer(self, token, pos):
+        digits = token.replace("_", "").lstrip("+-")
+        if len(digits) > _TOML_MAX_DIGITS:
+            raise self.error("integer of more than %d digits" % _TOML_MAX_DIGITS, pos)
+        return _toml_integer(digits) * (-1 if token[0] == "-" else 1)
+
+    def moment(self, pos):
+        """A date, a time, or both."""
+        found, zone = self.find.moment(self.text, pos), None
+        if found:
+            year, month, day, hour, minute, second, zone, *offset = found.groups()
+        else:
+            found = self.find.clock(self.text, pos)
+            if not found:
+                raise self.error("no date or time", pos)
+            year, month, day, offset, (hour, minute, second) = "2000", "01", "01", (None, None), found.groups()
+        leap = year[2:] != "00" and int(year) % 4 == 0 or int(year) % 400 == 0
+        most = (31, 28 + leap, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+        # RFC 3339 has leap seconds.
+        if not ("01" <= month <= "12" and 1 <= int(day) <= most[int(month) - 1] and (hour or "00") <= "23"
+                and (minute or "00") <= "59" and (second or "00") <= "60"
+                and (offset[0] or "00") <= "23" and (offset[1] or "00") <= "59"):
+            raise self.error("there is no such date or time", pos)
+        day_kind = "offset datetime" if zone else "local datetime" if hour else "local date"
+        return TomlTime(found.group(), "local time" if found.re.groups == 3 else day_kind), found.end()
+
+    def string(self, pos):
+        """A string on one line."""
+        quote, parts = self.text[pos], []
+        start = pos + 1
+        while True:
+            end = self.find.short[quote](self.text, start).end()
+            char = self.text[end:end + 1]
+            if char == quote:
+                text = self.decoded(start, end)
+                return ("".join(parts) + text if parts else text), end + 1
+            if char != "\\":
+                if char in ("", "\n") or self.text.startswith("\r\n", end):
+                    raise self.error("string without closing quote", pos)
+                raise self.wrong(end, "text or the closing quote of a string")
+            parts.append(self.decoded(start, end))
+            text, start = self.unescaped(end)
+            parts.append(text)
+
+    def long_string(self, pos):
+        """A string between three quotes; its line ends become line feeds, as TOML allows."""
+        quote, parts = self.text[pos], []
+        start = pos + 3
+        start += 1 if self.text.startswith("\n", start) else 2 if self.text.startswith("\r\n", start) else 0
+        while True:
+            end = self.find.long[quote](self.text, start).end()
+            parts.append(self.decoded(start, end))
+            char = self.text[end:end + 1]
+            if char == quote:
+                start = self.find.quotes(self.text, end).end()
+                if start - end >= 3:
+                    return "".join(parts) + quote * (start - end - 3), start
+                text = self.text[end:start]
+            elif char == "\\":
+                text, start = self.folded(end) or self.unescaped(end)
+            elif self.text.startswith("\r\n", end):
+                text, start = "\n", end + 2
+            elif not char:
+                raise self.error("string without closing quotes", pos)
+            else:
+                raise self.wrong(end, "text or the closing quotes of a string")
+            parts.append(text)
+
+    def folded(self, pos):
+        """Over a backslash at the end of a line and all white space behind it; None if it stands elsewhere."""
+        found = self.find.fold(self.text, pos)
+        if not found:
+            return None
+        lone = found.group().replace("\r\n", "  ").find("\r")
+        if lone >= 0:
+            raise self.wrong(pos + lone, "white space or text")
+        return "", found.end()
+
+    def unescaped(self, pos):
+        """The character of an escape sequence."""
+        found = self.find.escape(self.text, pos)
+        if not found:
+            char = self.raw[pos + 1:pos + 5].decode("utf-8", "ignore")[:1]
+            raise self.error("`\\%s` is no escape sequence" % (char if char.isprintable() else ""), pos)
+        simple, *coded = found.groups()
+        if simple:
+            return _TOML_UNESCAPED[simple], found.end()
+        code = int(next(filter(None, coded)), 16)
+        if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+            raise self.error("`%s` is no character" % found.group(), pos)
+        return chr(code), found.end()
+
+
+def _toml_integer(digits):
+    """The number of decimal digits, in pieces: newer Pythons refuse more than 4,300 at once."""
+    if len(digits) <= 4000:
+        return int(digits)
+    half = len(digits) // 2
+    return _toml_integer(digits[:-half]) * 10 ** half + _toml_integer(digits[-half:])
+
+
+def _toml_position(raw, pos):
+    """(line, column) of a byte offset, from 1, in characters; a byte-order mark is none."""
+    start = raw.rfind(b"\n", 0, pos) + 1 or len(_TOML_BOM) * raw.startswith(_TOML_BOM)
+    return raw.count(b"\n", 0, pos) + 1, len(raw[start:pos].decode("utf-8", "replace")) + 1
+
+
+class _TomlParser:
+    """Reads a whole file into a tree of nodes; `root` is its top."""
+
+    def __init__(self, raw):
+        self.scan = _TomlScanner(raw)
+        self.root = self.table = _TomlTable("table", 0, 0)
+        self.depth = 0      # of what stands directly in `table`, the table that key lines belong to
+
+    def parse(self, pos):
+        text = self.scan.text
+        while True:
+            pos = self.scan.skip(pos)
+            if pos == len(text):
+                return self.root
+            pos = self.header(pos) if text[pos] == "[" else self.expression(pos)
+
+    def header(self, pos):
+        """Over the line of a header, which becomes the table of what follows."""
+        scan, text = self.scan, self.scan.text
+        brackets = 2 if text.startswith("[[", pos) else 1
+        keys, end = scan.keys(scan.find.blank(text, pos + brackets).end())
+        end = scan.find.blank(text, end).end()
+        if not text.startswith("]" * brackets, end):
+            raise scan.wrong(end, "`.` or `%s`" % ("]" * brackets))
+        end += brackets
+        table, self.depth = self.root, len(keys) + brackets - 1
+        for key in keys[:-1]:
+            table = self.above(table, key, pos)
+        if self.depth > TOML_MAX_DEPTH:
+            raise scan.too_deep(pos)
+        define = self.element if brackets == 2 else self.defined
+        self.table = define(table, keys[-1], _TomlTable("table", pos, pos, end))
+        return scan.end_line(end)
+
+    def above(self, table, key, pos):
+        """The table that a part of a header names which is not its last."""
+        node = table.members.get(key)
+        if node is None:
+            node = table.members[key] = _TomlTable("implicit table", pos, pos)
+            table.value[key] = node.value
+        elif node.kind == "array of tables":
+            self.depth += 1
+            node = node.items[-1]
+        elif node.kind in ("value", "inline table"):
+            raise self.twice(node, key, pos)
+        return node
+
+    def defined(self, table, key, new):
+        """The table that a header in single brackets defines: a new one, or one that was implicit so far."""
+        node = table.members.get(key)
+        if node is None:
+            table.members[key], table.value[key] = new, new.value
+            return new
+        if node.kind != "implicit table":
+            raise self.twice(node, key, new.key)
+        node.kind, node.key, node.start, node.end = new.kind, new.key, new.start, new.end
+        return node
+
+    def element(self, table, key, new):
+        """The next table of the array of tables that a header in double brackets names."""
+        node = table.members.get(key)
+        if node is None:
+            node = table.members[key] = _TomlTable("array of tables", new.key, new.start, new.end)
+            node.members, node.value = None, []
+            table.value[key] = node.value
+        elif node.kind != "array of tables":
+            raise self.twice(node, key, new.key)
+        node.items.append(new)
+        node.value.append(new.value)
+        return new
+
+    def expression(self, pos):
+        """Over a line `key = value`."""
+        keys, at = self.assigned(pos)
+        depth = self.depth + len(keys)
+        if self.scan.text[at] in "[{":
+            node = self.nested(at, pos, depth)
+        elif depth > TOML_MAX_DEPTH:
+            raise self.scan.too_deep(pos)
+        else:
+            value, end = self.scan.scalar(at)
+            node = _TomlNode("value", value, pos, at, end)
+        if self.table.first < 0:
+            self.table.first = pos
+        self.add(self.table, keys, node)
+        return self.scan.end_line(node.end)
+
+    def assigned(self, pos):
+        """(parts of the key, offset of the value)"""
+        scan, text = self.scan, self.scan.text
+        keys, end = scan.keys(pos)
+        end = scan.find.blank(text, end).end()
+        if text[end:end + 1] != "=":
+            raise scan.wrong(end, "`=`")
+        at = scan.find.blank(text, end + 1).end()
+        if text[at:at + 1] in ("", "\n", "#") or text.startswith("\r\n", at):
+            raise scan.error("no value behind `=`", end)
+        return keys, at
+
+    def add(self, table, keys, node):
+        """Put a value into a table, under a dotted key."""
+        for key in keys[:-1]:
+            inner = table.members.get(key)
+            if inner is None:
+                inner = table.members[key] = _TomlTable("dotted table", node.key, node.key)
+                table.value[key] = inner.value
+            elif inner.kind == "implicit table":    # named by headers so far: as long as it has none of its own
+                inner.kind = "dotted table"
+            elif inner.kind != "dotted table":
+                raise self.twice(inner, key, node.key)
+            table = inner
+        key = keys[-1]
+        if key in table.members:
+            raise self.twice(table.members[key], key, node.key)
+        table.members[key], table.value[key] = node, node.value
+
+    def twice(self, node, key, pos):
+        line = _toml_position(self.scan.raw, node.key)[0]
+        return self.scan.error("`%s` is there already: %s in line %d" % (_toml_key(key), _toml_what(node), line), pos)
+
+    def nested(self, pos, key, depth):
+        """The node of the array or inline table at `pos`, whose expression began at `key`."""
+        scan, text = self.scan, self.scan.text
+        keys, stack = (), []    # [(array or inline table that is open, its keys in the one around it, its depth)]
+        while True:
+            if depth > TOML_MAX_DEPTH:
+                raise scan.too_deep(pos)
+            char = text[pos:pos + 1]
+            if char == "[" or char == "{":
+                opened = _TomlTable("inline table", key, pos) if char == "{" else _TomlNode("value", [], key, pos)
+                stack.append((opened, keys, depth))
+                pos = scan.skip(pos + 1)
+            else:
+                value, end = scan.scalar(pos)
+                pos = self.attach(stack[-1][0], keys, _TomlNode("value", value, key, pos, end))
+            while text[pos:pos + 1] == ("}" if stack[-1][0].members is not None else "]"):
+                done, keys, depth = stack.pop()
+                done.end = pos + 1
+                if not stack:
+                    return done
+                pos = self.attach(stack[-1][0], keys, done)
+            key, keys, depth = pos, (), stack[-1][2] + 1
+            if stack[-1][0].members is not None:
+                keys, pos = self.assigned(pos)
+                depth += len(keys) - 1
+
+    def attach(self, around, keys, node):
+        """Put a complete value into the array or table around it; the offset of what follows it or its comma."""
+        inline = around.members is not None
+        if inline:
+            self.add(around, keys, node)
+            around.items.append(node)
+        else:
+            around.value.append(node.value)
+        pos = self.scan.skip(node.end)
+        if self.scan.text.startswith(",", pos):
+            if inline:
+                around.commas.append(pos)
+            return self.scan.skip(pos + 1)
+        if not self.scan.text.startswith("}" if inline else "]", pos):
+            raise self.scan.wrong(pos, "`,` or `}`" if inline else "`,` or `]`")
+        return pos
+
+
+def _toml_what(node):
+    """What a node is, in words."""
+    if node.kind == "value":
+        return "a " + node.value.kind if isinstance(node.value, TomlTime) else _TOML_TYPES[type(node.value)]
+    return _TOML_WHAT[node.kind]
+
+
+def _toml_path(path):
+    return ".".join(map(_toml_key, path))
+
+
+def _toml_key(key):
+    """A part of a key: bare where that is allowed."""
+    bare = key.isascii() and key.replace("-", "a").replace("_", "a").isalnum()
+    return key if bare else '"%s"' % key.translate(_TOML_ESCAPED)
+
+
+def _toml_text(value):
+    """One line of TOML 1.0: a string, an array of strings, or an inline table of strings, sorted."""
+    if isinstance(value, str):
+        return '"%s"' % value.translate(_TOML_ESCAPED)
+    if isinstance(value, (list, tuple)):
+        return "[%s]" % ", ".join(map(_toml_text, value))
+    if isinstance(value, dict):
+        members = ["%s = %s" % (_toml_key(key), _toml_text(value[key])) for key in sorted(value)]
+        return "{ %s }" % ", ".join(members) if members else "{}"
+    raise TypeError("cannot write %s" % type(value).__name__)
+
+
+def toml_document(raw):
+    """A TomlDocument of the bytes of a file; TomlError where they are no TOML 1.1 in UTF-8."""
+    return TomlDocument(raw)
+
+
+def toml_apply(raw, edits):
+    """The bytes after the edits, which are as `TomlDocument.edits` gives them."""
+    pieces, at = [], 0
+    for _, start, end, new, _ in edits:
+        pieces += [raw[at:start], new]
+        at = end
+    return b"".join(pieces) + raw[at:]
+
+
+def toml_same(one, other):
+    """Deep equality, at any depth: 1, True and 1.0 differ, 0.0 and -0.0 too, NaN is equal to itself."""
+    pairs = [(one, other)]
+    while pairs:
+        one, other = pairs.pop()
+        if type(one) is not type(other):
+            return False
+        if isinstance(one, dict):
+            if one.keys() != other.keys():
+                return False
+            pairs.extend((one[key], other[key]) for key in one)
+        elif isinstance(one, list):
+            if len(one) != len(other):
+                return False
+            pairs.extend(zip(one, other))
+        elif repr(one) != repr(other) if isinstance(one, float) else one != other:
+            return False
+    return True
+
+
+def _toml_checked(raw):
+    """The offset behind the byte-order mark; TomlError for another encoding, named as far as it can be told."""
+    name = "UTF-32" if raw.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")) \
+        else "UTF-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) \
+        else "UTF-16 or UTF-32" if len(raw) > 1 and (raw[0] == 0) != (raw[1] == 0) else ""
+    if name:
+        raise TomlError("the file is %s, it has to be UTF-8" % name, 1, 1)
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TomlError("not UTF-8: byte 0x%02X at offset %d" % (raw[error.start], error.start),
+                        *_toml_position(raw, error.start)) from None
+    return len(_TOML_BOM) * raw.startswith(_TOML_BOM)
+
+
+class TomlDocument:
+    """One file: raw, value, and where each key of it stands."""
+
+    def __init__(self, raw):
+        start, parser = _toml_checked(raw), _TomlParser(raw)
+        self.raw, self.scan, self.root = raw, parser.scan, parser.parse(start)
+        self.value = self.root.value
+
+    def find(self, path):
+        """The TomlPlace of a path of keys (a tuple of str, dots mean nothing), or None.
+
+        TomlError where the path goes through a value that is no table, or through an array of tables.
+        """
+        nodes = self.walk(path)
+        return TomlPlace(nodes[-1], _toml_position(self.raw, nodes[-1].key)[0]) if len(nodes) > len(path) else None
+
+    def edits(self, changes):
+        """[(path, start, end, new, at)] for [(path, value)], sorted by offset and free of overlaps.
+
+        value: str, list of str, dict of str to str, or None to remove. at: offset in `new` of the first byte of the
+        inserted key, None for replacements and removals. A removal may take several pieces, all with its path; what a
+        table needs to remain a table (`= {}`, a header) stays in the place of one. TomlError where a change is not
+        possible: its parent is absent, it is absent and to be removed, a table with lines of its own is to become a
+        value, two changes overlap. New members of an empty `{}` can be cut out again all together, not one by one.
+        """
+        return _TomlEditor(self, changes).edits()
+
+    def walk(self, path):
+        """The nodes from the top along a path, as far as they are there."""
+        nodes = [self.root]
+        for index, key in enumerate(path):
+            node = nodes[-1]
+            if node.members is None:
+                raise TomlError("`%s` is %s, not a table" % (_toml_path(path[:index]), _toml_what(node)),
+                                *_toml_position(self.raw, node.key))
+            if key not in node.members:
+                break
+            nodes.append(node.members[key])
+        return nodes
+
+
+class _TomlEditor:
+    """Turns the changes of one call into edits."""
+
+    def __init__(self, document, changes):
+        self.document, self.raw, self.text = document, document.raw, document.scan.text
+        self.changes = [(tuple(path), value) for path, value in changes]
+        self.removed = {path for path, value in self.changes if value is None}
+        self.made = []      # the edits
+        self.braces = {}    # {offset of an inline table: (node, {id of a removed node: path}, [(path, keys, value)])}
+        self.kept = {}      # {offset of an expression or header: what stays of it because its table would vanish}
+
+    def edits(self):
+        paths = sorted(path for path, _ in self.changes)
+        for path, following in zip(paths, paths[1:]):
+            if following[:len(path)] == path:
+                raise self.refused("two changes overlap at `%s`", path)
+        for path in sorted(self.removed):
+            self.keep(path)
+        for path, value in self.changes:
+            self.change(path, value)
+        for table, gone, new in self.braces.values():
+            self.thin_out(table, gone)
+            self.fill(table, gone, new)
+        return sorted(self.made, key=lambda edit: edit[1:3])
+
+    def edit(self, path, start, end, text, at=None):
+        try:
+            self.made.append((path, start, end, text.encode("utf-8"), at))
+        except UnicodeEncodeError:
+            raise TomlError("half of a surrogate pair: TOML can hold no such text") from None
+
+    def refused(self, text, path, node=None):
+        place = (0, 0) if node is None else _toml_position(self.raw, node.key)
+        return TomlError(text % _toml_path(path), *place)
+
+    def change(self, path, value):
+        nodes = self.document.walk(path)
+        node = nodes[-1]
+        if len(nodes) < len(path):
+            raise self.refused("`%s` is not there", path[:len(nodes)])
+        if len(nodes) == len(path):
+            if value is None:
+                raise self.refused("`%s` is not there", path)
+            self.insert(path, nodes, value)
+        elif node is self.document.root:
+            raise self.refused("the whole file is no value%s", path)
+        elif node.kind == "array of tables":
+            raise self.refused("`%s` is an array of tables", path, node)
+        elif value is None:
+            self.remove(path, nodes)
+        elif node.kind in ("value", "inline table"):
+            self.edit(path, node.start, node.end, _toml_text(value))
+        else:
+            raise self.refused("`%s` is " + _toml_what(node) + ": its keys can be set one by one", path, node)
+
+    def insert(self, path, nodes, value):
+        """A new key: into the braces, or below the header, of the deepest table around it that has some."""
+        base = _toml_base(nodes)
+        table, keys = nodes[base], path[base:]
+        if table.kind == "inline table":
+            self.brace(table)[2].append((path, keys, value))
+            return
+        indent = self.indent(table.first)
+        line = "%s%s = %s" % (indent, _toml_path(keys), _toml_text(value))
+        if table is self.document.root:
+            at = len(_TOML_BOM) * self.raw.startswith(_TOML_BOM)
+            self.edit(path, at, at, line + self.line_end(at), len(indent))
+            return
+        at, end = self.text.find("\n", table.end) + 1, self.line_end(table.end)
+        if at:
+            self.edit(path, at, at, line + end, len(indent))
+        else:   # nothing ends the header's line, so nothing will end the new one
+            at = len(self.text)
+            self.edit(path, at, at, end + line, len(end + indent))
+
+    def line_end(self, pos):
+        """The end of the line at an offset; of the one before where it has none."""
+        at = self.text.find("\n", pos)
+        at = at if at >= 0 else self.text.rfind("\n", 0, pos)
+        return "\r\n" if at > 0 and self.text[at - 1] == "\r" else "\n"
+
+    def indent(self, pos):
+        """The blanks before the first key line of a table, whose offset this is (-1: it has none)."""
+        line = self.text[self.text.rfind("\n", 0, pos) + 1:pos] if pos >= 0 else ""
+        return line[len(line.rstrip(" \t")):]
+
+    def remove(self, path, nodes):
+        """The lines that make a value or table, without their comments and line ends; or its members between braces."""
+        around = nodes[_toml_base(nodes[:-1])]
+        for piece in _toml_pieces(nodes[-1]):
+            stays = self.kept.get(piece.key)
+            if around.kind == "inline table" and stays is None:
+                self.brace(around)[1][id(piece)] = path
+            else:
+                self.edit(path, piece.key, piece.end, stays or "")
+
+    def keep(self, path):
+        """Where removals take all lines that make a table which is not itself removed: one that keeps it, empty."""
+        path = path[:-1]
+        nodes = self.document.walk(path)
+        if len(nodes) <= len(path) or nodes[-1].kind not in ("dotted table", "implicit table"):
+            return
+        if any(path + (key,) not in self.removed for key in nodes[-1].members) \
+                or any(value is not None and other[:len(path)] == path for other, value in self.changes):
+            return
+        at, scan = _toml_pieces(nodes[-1])[0].key, self.document.scan
+        if self.text[at] != "[":
+            end = scan.keys(at, len(path) - _toml_base(nodes))[1]
+            self.kept[at] = scan.decoded(at, end) + " = {}"
+            return
+        start = scan.find.blank(self.text, at + 1 + self.text.startswith("[[", at)).end()
+        self.kept[at] = "[%s]" % scan.decoded(start, scan.keys(start, len(path))[1])
+
+    def brace(self, table):
+        return self.braces.setdefault(table.start, (table, {}, []))
+
+    def thin_out(self, table, gone):
+        """Removes members between braces, each with one comma and the blanks up to its neighbour; comments stay."""
+        items, commas = table.items, table.commas
+        left = [index for index, item in enumerate(items) if id(item) not in gone]
+        tail = left[-1] + 1 if left else len(items)     # from here on nothing is left
+        for index, item in enumerate(items):
+            if id(item) not in gone:
+                continue
+            spans = [(item.key, item.end)]
+            if index == tail and len(commas) < len(items):      # the last one left needs its comma no more
+                spans.insert(0, (commas[index - 1], commas[index - 1] + 1))
+            if index < len(commas):
+                spans.append((commas[index], commas[index] + 1))
+                following = items[index + 1].key if index + 1 < len(items) else -1
+                if following >= 0 and not self.text[commas[index] + 1:following].strip(" \t"):
+                    spans.append((following, following))
+            for start, end in self.joined(spans):
+                self.edit(gone[id(item)], start, end, "")
+
+    def joined(self, spans):
+        """The same spans, one where nothing but white space lies between two."""
+        made = spans[:1]
+        for start, end in spans[1:]:
+            if self.text[made[-1][1]:start].strip(" \t\r\n"):
+                made.append((start, end))
+            else:
+                made[-1] = (made[-1][0], end)
+        return made
+
+    def fill(self, table, gone, new):
+        """Adds members between braces, behind the last one that is there."""
+        if not new:
+            return
+        at, before, between, after = self.gap(table)
+        first = before if all(id(item) in gone for item in table.items) else between
+        for number, (path, keys, value) in enumerate(new):
+            lead = between if number else first
+            text = "%s%s = %s%s" % (lead, _toml_path(keys), _toml_text(value), after)
+            if not table.items and number == len(new) - 1:
+                text += " "
+            self.edit(path, at, at, text, len(lead))
+
+    def gap(self, table):
+        """Where new members go; the text before the first if nothing else is left, before all others, behind each."""
+        if not table.items:
+            at = table.end - 1
+            return at, "" if self.text[at - 1] in " \t\n" else " ", ", ", ""
+        last, trailing = table.items[-1], len(table.commas) == len(table.items)
+        at = table.commas[-1] + 1 if trailing else last.end
+        line = self.text.rfind("\n", 0, last.key) + 1
+        if line <= table.start or self.text[line:last.key].strip(" \t"):
+            return (at, " ", " ", ",") if trailing else (at, "", ", ", "")
+        # Each member on a line of its own: so is the new one, and a comment behind the last one stays in its line.
+        lead = self.line_end(line - 1) + self.text[line:last.key]
+        end = self.document.scan.find.blank(self.text, at).end()
+        comment = self.document.scan.find.comment(self.text, end)
+        end = comment.end() if comment else end
+        if trailing:
+            return end if self.text[end] in "\r\n" else at, lead, lead, ","
+        return (end, lead, lead + ", ", "") if comment else (at, lead, "," + lead, "")
+
+
+def _toml_base(nodes):
+    """The index of the deepest table along a path that has a header or braces; the top of the file is one too."""
+    return max(index for index, node in enumerate(nodes) if node.kind in ("table", "inline table"))
+
+
+def _toml_pieces(node):
+    """The nodes of all expressions and headers that make a node, in order of the file."""
+    found, stack = [], [node]
+    while stack:
+        node = stack.pop()
+        if node.kind in ("value", "inline table", "table"):
+            found.append(node)
+        if node.kind == "array of tables":
+            stack += node.items
+        elif node.kind not in ("value", "inline table"):
+            stack += node.members.values()
+    return sorted(found, key=lambda one: one.key)
+# == toml_edit end ==
+
+# ============================================================================
+# L10b SPANS - JSON files of other programs, edited by spans     [pure, cold]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2
+# Used by: L11
+# Owns:   JsonTextError, JsonPlace, JsonDocument, json_document, json_literal
+# Never:  writes a document anew: what it returns are spans and new bytes
+# Tests:  tests/test_l10b_spans.py
+# ----------------------------------------------------------------------------
+# Theory: the C scanner reads a file and says where a value ends. It knows strict
+# JSON only, so a file that it refuses is tried once more with blanks in place of
+# comments and trailing commas, as many bytes as they had. Spans are offsets into
+# that text read as Latin-1, where an offset is a byte; values come from the UTF-8
+# text, with numbers as they are spelled (1e400, 5,000 digits: never computed).
+# They are bytes there, so that no number equals a text that looks like it.
+#
+# Members are walked only in the objects on a path, where a name that is there
+# twice is refused (D9.5): which one a client takes is not for us to guess.
+#
+# An insertion is one piece directly behind the last value or its comma, never
+# behind a comment. So where a comment follows on that line the new member goes
+# on the line too: on a line of its own it would take the comment with it.
+# A removal leaves the comments around it, as the text that has to stay.
+#
+# What can go wrong: the C scanner recurses, some 900 levels are the most on 3.11.
+# Whoever cuts an insertion out again has to read the result: a member that was
+# put behind it since may need the comma that stood before it.
+# ----------------------------------------------------------------------------
+BLANKS = "[ \t\n\r]*"
+# Pieces at a time: the pattern engine remembers each one, a file may have millions.
+STRINGS_AND = '(?:%s|"[^"\\\\]*"){1,1000}'
+COMMA_ENDS = '[^",]+|,(?!%s[]}])' % BLANKS
+WIDE = "this is UTF-16 or UTF-32, it has to be saved as UTF-8"
+# By the text at the error, or by how `json` names it.
+HINTS = (("'", "names and strings stand in double quotes"), ("\ufeff", "a byte-order mark may only stand at the start"),
+         ("/*", "this comment has no end"), ("Expecting ':'", "a colon is missing behind the name"),
+         ("Expecting ','", "a comma or a closing bracket is missing before this"),
+         ("Expecting property", "a name in double quotes has to stand here"),
+         ("Invalid control", "a string has no end on its line, or holds a control character"),
+         ("Unterminated", "this string has no end"), ("Invalid \\", "no such escape; a backslash is written twice"),
+         ("Extra data", "there is text behind the end of the value"), ("", "this is no value that JSON knows"))
+
+
+class JsonTextError(LazyError, ValueError):
+    """A JSON file that cannot be read or edited. line, column: 1-based, in characters; the text does not hold them."""
+
+    def __init__(self, text, line=1, column=1):
+        super().__init__(text)
+        self.line, self.column = line, column
+
+
+# span: of the value's text; member: from its name to the end of the value; line: of the name; kind: always "value".
+JsonPlace = record("JsonPlace", "value span member line kind", "A member of an object; offsets in bytes.")
+# Numbers as they are spelled; and for the end of a value alone: as little as can be is made of what is in it.
+_scan_written = make_scanner(type("_Written", (_Plain,), {"parse_int": str.encode, "parse_float": str.encode}))
+_scan_ends = make_scanner(type("_Ends", (_Plain,), {"parse_int": str, "parse_float": str, "object_pairs_hook": bool}))
+
+
+def json_document(raw):
+    """The JsonDocument of a JSON file (bytes); comments, trailing commas and one byte-order mark are let pass."""
+    raw = bytes(raw)
+    mark, comment, commas = raw[:3] == BOM, [], []
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        hint = "byte 0x%02X at offset %d is not UTF-8" % (raw[error.start], error.start)
+        wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in raw[:2]
+        raise JsonTextError("%s (%s)" % (WIDE, hint) if wide else hint, *_place(raw, error.start)) from None
+    plain = text if len(text) == len(raw) else raw.decode("latin-1")
+    value, trouble = _whole(text, mark)
+    if trouble:
+        plain, comment, commas = _without_extras(raw, plain)
+        text = plain if plain.isascii() else plain.encode("latin-1").decode("utf-8")
+        value, trouble = _whole(text, mark)
+    if trouble:
+        raise _text_error(raw, text, *trouble)
+    extras = [(0, "a byte-order mark")] * mark + [(at, "a comment") for at in comment]
+    at, extra = min(extras + [(at, "a trailing comma") for at in commas[:1]], default=(0, ""))
+    return JsonDocument(raw, value, "%s in line %d" % (extra, _place(raw, at)[0]) if extra else None, plain, commas)
+
+
+def _place(raw, offset):
+    """(line, column) of a byte, 1-based, the column in characters and without a byte-order mark."""
+    first = raw.rfind(b"\n", 0, offset) + 1 or 3 * (raw[:3] == BOM)
+    return raw.count(b"\n", 0, offset) + 1, len(raw[first:offset].decode("utf-8", "replace")) + 1
+
+
+def _text_error(raw, text, at, message):
+    """The JsonTextError of what `_whole` found wrong."""
+    if b"\0" in raw[:2]:
+        hint = WIDE if raw.strip(b"\0\r\n") else "the file is filled with NUL bytes"
+    elif not text.strip("\ufeff \t\r\n"):
+        hint = "there is no value in the file" if raw else "the file is empty"
+    elif at >= len(text):
+        hint = "the text ends too early, the file may be cut off"
+    else:
+        hint = next(ours for theirs, ours in HINTS if message.startswith(theirs) or text.startswith(theirs, at))
+    return JsonTextError(hint, *_place(raw, len(text[:at].encode("utf-8"))))
+
+
+def _unwatched(work, *arguments):
+    """What `work` returns; the garbage collector, which would look at millions of new objects for seconds, waits."""
+    import gc
+    running = gc.isenabled()
+    try:
+        gc.disable()
+        return work(*arguments)
+    except RecursionError:
+        raise JsonTextError("arrays and objects are nested too deeply to be read") from None
+    finally:
+        if running:
+            gc.enable()
+
+
+def _whole(text, start):
+    """(value, None) of a strict JSON text, or (None, (offset of the error, what `json` calls it))."""
+    import re
+    from json.decoder import JSONDecodeError  # before the scan: the C scanner looks for it among the loaded modules
+    past = re.compile(BLANKS).match
+    try:
+        value, end = _unwatched(_scan_written, text, past(text, start).end())
+    except StopIteration as error:
+        return None, (error.value, "no value")
+    except JSONDecodeError as error:
+        return None, (error.pos, error.msg)
+    except NotJson:  # no other word has these letters
+        return None, (_stop(text, 0, '[^"NI]+'), "NaN or Infinity")
+    end = past(text, end).end()
+    return (value, None) if end == len(text) else (None, (end, "Extra data"))
+
+
+def _stop(text, at, passed):
+    """The first offset from `at`, outside of strings, where the pattern `passed` does not go on, or the length."""
+    import re
+    match = re.compile(STRINGS_AND % passed).match
+    while at < len(text):
+        found = match(text, at)
+        if not found and text[at] != '"':
+            break
+        try:
+            at = found.end() if found else scanstring(text, at + 1)[1]  # a string with escapes
+        except ValueError:  # a broken one: `_whole` says what is wrong with it
+            return len(text)
+    return at
+
+
+def _without_extras(raw, plain):
+    """(text with blanks for comments and trailing commas, [offset of the first comment], those of the commas)."""
+    import re
+    out, comment, commas, line_end = bytearray(raw), [], [], re.compile("[\r\n]|\\Z").search
+    at = _stop(plain, 0, '[^"/]+') if "//" in plain or "/*" in plain else len(plain)
+    while plain[at:at + 2] in ("//", "/*"):
+        end = line_end(plain, at).start() if plain[at + 1] == "/" else plain.find("*/", at + 2) + 2
+        if end < at + 2:  # it has no end
+            break
+        comment = comment or [at]
+        out[at:end] = b" " * (end - at)
+        at = _stop(plain, end, '[^"/]+')
+    plain = out.decode("latin-1")
+    at = _stop(plain, 0, COMMA_ENDS) if re.search("," + BLANKS + "[]}]", plain) else len(plain)
+    while at < len(plain):
+        before = at - 1
+        while before > 0 and plain[before] in " \t\n\r":
+            before -= 1
+        if plain[before] not in "[{,":  # `[,]` has no trailing comma
+            commas.append(at)
+            out[at] = 32
+        at = _stop(plain, at + 1, COMMA_ENDS)
+    return out.decode("latin-1"), comment, commas
+
+
+class JsonDocument:
+    """A JSON file: raw (bytes), value (decoded), strict_trouble (why a strict reader refuses the file, or None)."""
+    __slots__ = ("raw", "value", "strict_trouble", "_plain", "_commas", "_start", "_tables")
+
+    def __init__(self, raw, value, strict_trouble, plain, commas):
+        self.raw, self.value, self.strict_trouble, self._plain, self._commas = raw, value, strict_trouble, plain, commas
+        self._start, self._tables = plain.index("{") if isinstance(value, dict) else 0, {}
+
+    def find(self, path):
+        """The JsonPlace of a path (names), or None. JsonTextError: a name twice in an object that leads there."""
+        at, member, value = self._start, None, self.value
+        for name in path:
+            member = self._table(at)[0].get(name)
+            if member is None:
+                return None
+            at, value = member[1], value[name]
+        return member and JsonPlace(value, member[1:], (member[0], member[2]), _place(self.raw, member[0])[0], "value")
+
+    def _table(self, start):
+        """({name: (start of the name, start and end of the value)}, offset of `}`) of the object at `start`."""
+        if start not in self._tables:
+            self._tables[start] = _unwatched(self._walk, start) if self._plain[start] == "{" else ({}, start)
+        return self._tables[start]
+
+    def _walk(self, start):
+        import re
+        plain, members, at = self._plain, {}, start + 1
+        opening, colon = re.compile('%s,?%s"' % (BLANKS, BLANKS)).match, re.compile("%s:%s" % (BLANKS, BLANKS)).match
+        found = opening(plain, at)
+        while found:
+            key = found.end() - 1
+            name, at = scanstring(plain, key + 1)
+            if not name.isascii():
+                name = scanstring(self.raw[key:at].decode("utf-8"), 1)[0]
+            if name in members:
+                first, again = _place(self.raw, members[name][0])[0], _place(self.raw, key)
+                raise JsonTextError("%.99s stands twice in one object, in line %d and in line %d" % (
+                    json_literal(name), first, again[0]), *again)
+            value = colon(plain, at).end()
+            at = _scan_ends(plain, value)[1]
+            members[name] = key, value, at
+            found = opening(plain, at)
+        return members, plain.index("}", at)
+
+    def elements(self, path):
+        """[(start, end)] of the elements of the array at a path; [] where there is none."""
+        import re
+        place, past, found = self.find(path), re.compile(BLANKS + ",?" + BLANKS).match, []
+        if place is None or self._plain[place.span[0]] != "[":
+            return found
+        at = past(self._plain, place.span[0] + 1).end()
+        while self._plain[at] != "]":
+            end = _unwatched(_scan_ends, self._plain, at)[1]
+            found.append((at, end))
+            at = past(self._plain, end).end()
+        return found
+
+    def edits(self, changes):
+        """[(path, start, end, new, at)] of [(path, value)]: what to splice into `raw`, sorted, never overlapping.
+
+        value: str, list of str, dict of str, None to remove. at: where in `new` an inserted name begins, else None.
+        """
+        objects, found = {}, []
+        for path, value in changes:
+            objects.setdefault(tuple(path[:-1]), {})[path[-1]] = value
+        for parent, wanted in objects.items():
+            place = self.find(parent)
+            start = place.span[0] if place else -1 if parent else self._start
+            if start >= 0 and self._plain[start] == "{":
+                found += self._edits_in(parent, start, wanted)
+            elif any(value is not None for value in wanted.values()):
+                what = " ".join(map(json_literal, parent)) or "the file"
+                raise JsonTextError("%.200s is no object to put a member into" % what, *_place(self.raw, max(start, 0)))
+        found.sort(key=lambda edit: edit[1:3])
+        if any(one[2] > other[1] for one, other in zip(found, found[1:])):
+            raise JsonTextError("one of the changes lies within another one")
+        return found
+
+    def _edits_in(self, parent, start, wanted):
+        """The edits of {name: value} in the object at `start`."""
+        members, close = self._table(start)
+        spans, numbers, found = list(members.values()), {name: at for at, name in enumerate(members)}, []
+        comma = next((at for at in self._commas if spans and spans[-1][2] <= at < close), None)
+        kept = max((numbers[name] for name in members if wanted.get(name, "") is not None), default=-1)
+        offset = close if not spans else spans[-1][2] if comma is None else comma + 1
+        gap, colon = self._manner(spans[-1], offset, close) if spans else (b" ", b": ")
+        before = b"" if kept < 0 else gap if comma is not None else b"," + gap
+        for name, value in wanted.items():
+            new, path = b"" if value is None else _compact(value).encode("utf-8"), parent + (name,)
+            if name in members and value is None:
+                found.append((path,) + self._removal(spans, numbers[name], kept, comma) + (None,))
+            elif name in members:
+                found.append((path,) + members[name][1:] + (new, None))
+            elif value is not None:
+                new = before + json_literal(name).encode("utf-8") + colon + new
+                found.append((path, offset, offset, new, len(before)))
+                before = b"," + gap
+        return found
+
+    def _manner(self, last, offset, close):
+        """What stands before and behind the name of a new member at `offset`: as the last one, `last`, has it."""
+        raw, line = self.raw, self.raw.rfind(b"\n", 0, last[0]) + 1
+        gap, colon = raw[line:last[0]], raw[scanstring(self._plain, last[0] + 1)[1]:last[1]]
+        one_line = gap.strip(b" \t") or b"/" in raw[offset:close].partition(b"\n")[0]
+        gap = b" " if one_line else (b"\r\n" if raw[line - 2:line] == b"\r\n" else b"\n") + gap
+        return gap, b": " if colon.strip(b" \t") != b":" else colon
+
+    def _removal(self, spans, index, kept, comma):
+        """(start, end, the comments that have to stay) of a member; kept: index of the last one that is not removed."""
+        raw, (key, _, end) = self.raw, spans[index]
+        if index < kept:
+            after, comma = spans[index + 1][0], self._plain.index(",", end)
+            return (key, comma + 1, raw[end:comma]) if b"/" in raw[end:after] else (key, after, b"")
+        start, stay = spans[index - 1][2] if index else key, b""
+        if b"/" in raw[start:key]:
+            start = self._plain.index(",", start)
+            stay = raw[start + 1:key]
+        if kept < 0 and index == len(spans) - 1 and comma is not None:  # nothing is left that it could follow
+            return start, comma + 1, stay + raw[end:comma]
+        return start, end, stay
+
+
+def _compact(value):
+    """The JSON text of a text, list or dict: no blanks, sorted names (D9.1). Of bytes: the number that they spell."""
+    if isinstance(value, dict):
+        return "{%s}" % ",".join(json_literal(name) + ":" + _compact(value[name]) for name in sorted(value))
+    if isinstance(value, list):
+        return "[%s]" % ",".join(map(_compact, value))
+    return value.decode("ascii") if isinstance(value, bytes) else json_literal(value)
+
+
+def json_literal(text):
+    """A string as Go spells it: `<>&` and U+2028/9 escaped, other text readable; half a surrogate pair is kept."""
+    return '"%s"' % "".join(encode_basestring_ascii(c)[1:-1] if c < " " or c in '"\\' or "\ud800" <= c <= "\udfff" else
+                            "\\u%04x" % ord(c) if c in "<>&\u2028\u2029" else c for c in text)
+
+# ============================================================================
+# L11 CONFIG - registrations: where they stand, what a wrap changes [pure, cold]
+# ----------------------------------------------------------------------------
+# Uses:   L1 L2 L3 L8b L10 L10b
+# Used by: L11b L15
+# Owns:   Client, CLIENTS, YAML_CLIENTS, Registration, NotThere, NotOurs, Remote, read_document, read_registration, registrations_of, is_relay,
+#         plan_wrap, plan_unwrap, plan_recovery, Edited, edited, read_metadata, metadata_bytes
+# Never:  touches a file; serialises a document
+# Tests:  tests/test_config.py, tests/test_config_cases.py, tests/test_config_property.py
+# ----------------------------------------------------------------------------
+# Theory: a registration is a command with its arguments and variables, somewhere in
+# a client's file. Wrapped, its command is the relay and its first argument the old
+# command. Nothing else of it is ours: marker keys and comments do not survive the
+# clients' own rewriting, so whether it is wrapped is read from command and args, and
+# what it was from the metadata that we keep, or from the args themselves.
+#
+# A plan says what has to become of which field: {"args": [...], "env.NAME": None}.
+# `edited` turns it into edits of byte spans and proves them: the result is parsed
+# anew, and its decoded value must be that of the old document with the plan applied
+# to it, or nothing is written. Not one byte outside the edits is touched.
+#
+# The way back is exact (D9.9). For every edit the metadata keeps the bytes that it
+# put there and those that it replaced. Where the first are still found at their place,
+# unwrap puts the second back; where somebody edited them, it restores the values by the
+# rules of D5. A reapply that edits inside such a place extends it. If the exact way
+# does not prove (two of our members, one of them edited, may share a comma), the
+# rules are tried alone.
+#
+# Between wrap and reapply a product's own setup may write the registration anew, with
+# or without our variables. A direct command is taken as the new original. Of a
+# variable that holds what we set, nobody can tell who set it; its base stays.
+#
+# Shapes. Most clients: command, args, env in the entry. cline has them one level
+# lower, in `transport`; older zed in `command`, the program as `path`. opencode has one
+# array: the relay is put in front of it, element by element, so that numbers in it
+# keep their spelling.
+# ----------------------------------------------------------------------------
+# A client's file is read whole, and parsed twice.
+MAX_CONFIG_BYTES = 128 * 1024 * 1024
+METADATA_SCHEMA = 1
+FIELDS = ("command", "args", "env")
+
+FLAT, LOWER, NESTED, ARRAY = "flat", "transport", "nested", "array"  # see Shapes above
+Client = record("Client", "name files here root is_toml is_strict shape", (
+    "A client: its files, and those of a project's folder; where the servers stand; does it refuse comments? how an entry looks"))
+# %config: ~/.config or macOS's Application Support; %xdg: ~/.config everywhere; the others as `client_files` says.
+CLIENTS = (
+    Client("claude", ("%claude/.claude.json",), (".mcp.json",), ("mcpServers",), False, True, FLAT),
+    Client("claude-desktop", ("%config/Claude/claude_desktop_config.json",), (), ("mcpServers",), False, True, FLAT),
+    Client("cursor", ("~/.cursor/mcp.json",), (".cursor/mcp.json",), ("mcpServers",), False, False, FLAT),
+    Client("codex", ("%codex/config.toml",), (".codex/config.toml",), ("mcp_servers",), True, False, FLAT),
+    Client("grok", ("~/.grok/config.toml",), (".grok/config.toml",), ("mcp_servers",), True, False, FLAT),
+    Client("gemini", ("~/.gemini/settings.json",), (".gemini/settings.json",), ("mcpServers",), False, False, FLAT),
+    Client("qwen", ("~/.qwen/settings.json",), (".qwen/settings.json",), ("mcpServers",), False, False, FLAT),
+    Client("copilot", ("~/.copilot/mcp-config.json",), (), ("mcpServers",), False, True, FLAT),
+    Client("cline", ("~/.cline/data/settings/cline_mcp_settings.json",), (), ("mcpServers",), False, True, LOWER),
+    Client("vscode", ("%config/Code/User/mcp.json",), (".vscode/mcp.json",), ("servers",), False, False, FLAT),
+    Client("windsurf", ("~/.codeium/windsurf/mcp_config.json",), (), ("mcpServers",), False, True, FLAT),
+    Client("opencode", ("%xdg/opencode/opencode.jsonc", "%xdg/opencode/opencode.json"), ("opencode.jsonc", "opencode.json"),
+           ("mcp",), False, False, ARRAY),
+    Client("zed", ("%xdg/zed/settings.json",), (".zed/settings.json",), ("context_servers",), False, False, NESTED),
+)
+# Clients whose files are YAML, with the names that they give to the command and the arguments.
+YAML_CLIENTS = {"goose": ("~/.config/goose/config.yaml", "cmd", "args"), "continue": ("~/.continue/config.yaml", "command", "args")}
+
+Registration = record("Registration", "name paths is_array command args env", (
+    "One stdio server: the paths of its fields, is its command one array?, the values; None for what is not there"))
+Intent = record("Intent", "changes fields metadata", (
+    "{field: new value, None to remove it}, the fields to report, the metadata to keep (spans not yet in it)"))
+Edited = record("Edited", "raw spans", "A document with a plan carried out, and the spans that undo it")
+
+
+def find_client(name):
+    for client in CLIENTS:
+        if client.name == name:
+            return client
+    return None
+
+
+def client_files(templates, environment, config_dir):
+    """The paths (str) of templates like those of CLIENTS; those without a home are left out."""
+    home = filesystem_text(environment.get(b"HOME") or b"")
+    xdg = filesystem_text(environment.get(b"XDG_CONFIG_HOME") or b"")
+    places = {"~": home, "%config": config_dir, "%xdg": xdg if xdg[:1] == "/" else home and home + "/.config",
+              "%claude": filesystem_text(environment.get(b"CLAUDE_CONFIG_DIR") or b"") or home,
+              "%codex": filesystem_text(environment.get(b"CODEX_HOME") or b"") or home and home + "/.codex"}
+    found = [(places[text.partition("/")[0]], text.partition("/")[2]) for text in templates]
+    return ["%s/%s" % (place.rstrip("/"), rest) for place, rest in found if place]
+
+
+# -- reading -----------------------------------------------------------------------
+
+def read_document(raw, path, is_toml):
+    """The parsed document; LazyError with file, line and column for what is not one."""
+    try:
+        return toml_document(raw) if is_toml else json_document(raw)
+    except ValueError as error:
+        raise LazyError("%s: line %d, column %d: %s" % (path, error.line, error.column, plain_text(error))) from None
+
+
+def plain_text(error):
+    return printable(getattr(error, "text", None) or str(error)).replace("\n", " ")
+
+
+def same_value(value, other):
+    """Do two decoded documents say the same? NaN equals itself, 1 is not 1.0 (D10.8)."""
+    try:
+        return toml_same(value, other)
+    except RecursionError:
+        raise LazyError("it is nested too deeply to be compared") from None
+
+
+def value_at(value, path):
+    """The decoded value at a path, None where there is none."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def with_value(value, path, new):
+    """A copy of a decoded document with one place set, or removed (None); what it shares with the old one nobody changes."""
+    copy = dict(value or {})
+    if len(path) > 1:
+        copy[path[0]] = with_value(copy.get(path[0]), path[1:], new)
+    elif new is None:
+        copy.pop(path[0], None)
+    else:
+        copy[path[0]] = new
+    return copy
+
+
+def without_null(value, path):
+    """A decoded document without a member that is null: an env of null is none (D3.2), but comes back as null."""
+    return with_value(value, path, None) if value_at(value, path) is None and value_at(value, path[:-1]) else value
+
+
+def root_path(document, client, project):
+    """Where the servers of a client, or of one of its projects, stand in this document. LazyError."""
+    if project is None:
+        return client.root
+    projects = value_at(document.value, ("projects",))
+    for key in (project, absolute_path(project)):
+        if isinstance(projects, dict) and key in projects:
+            return ("projects", key) + client.root
+    alike = [key for key in projects if same_folder(key, project)] if isinstance(projects, dict) else []
+    raise LazyError("there is no project %s%s" % (project, "; give one of these as --project: " + ", ".join(sorted(alike))
+                                                  if alike else ""))
+
+
+def same_folder(one, other):
+    """Two spellings of one folder: slashes of either kind, a final one, the case of a drive letter (case 090)."""
+    def plain(text):
+        text = text.replace("\\", "/").rstrip("/")
+        while "//" in text:
+            text = text.replace("//", "/")
+        return text[:1].lower() + text[1:] if text[1:2] == ":" else text
+    return plain(one) == plain(other)
+
+
+def registrations_of(document, client, project):
+    """{name: Registration, or the LazyError that says why it is none} of a file."""
+    root = root_path(document, client, project)
+    found = {}
+    for name in value_at(document.value, root) or () if isinstance(value_at(document.value, root), dict) else ():
+        try:
+            found[name] = read_registration(document, client, project, name)
+        except LazyError as error:
+            found[name] = error
+    return found
+
+
+class NotThere(LazyError):
+    """The file has no such server."""
+
+
+class NotOurs(LazyError):
+    """A registration that a command on all of them leaves alone."""
+
+
+class Remote(NotOurs):
+    """A server that is not started but reached by a URL: there is nothing to relay."""
+
+
+def read_registration(document, client, project, name):
+    """The Registration of one server. LazyError where there is none, or none that can be wrapped (D3.1, D3.2)."""
+    path = root_path(document, client, project) + (name,)
+    try:
+        place = document.find(path)
+        if place is None:
+            raise NotThere("no server %r in %s%s" % (name, ".".join(client.root), names_in(document, path[:-1])))
+        return checked_registration(document, client.shape, path, place.kind)
+    except ValueError as error:  # twice there, or in a form that cannot be edited
+        raise LazyError("line %d: %s" % (error.line, plain_text(error))) from None
+
+
+def names_in(document, root):
+    names = value_at(document.value, root)
+    if not isinstance(names, dict):
+        return ", which is not there"
+    return " (it has: %s)" % ", ".join(sorted(names)[:20]) if names else ", which is empty"
+
+
+def checked_registration(document, shape, path, kind):
+    entry, name = value_at(document.value, path), path[-1]
+    if not isinstance(entry, dict):
+        raise LazyError("server %r is %s" % (name, "not an object or table" if kind == "value" else "an " + kind))
+    if entry.get("url") is not None:
+        lines = [document.find(path + (key,)).line for key in ("url", "command") if entry.get(key) is not None]
+        raise Remote("server %r has a url (line %s): %s" % (name, " and a command in line ".join(map(str, lines)), (
+            "one of the two has to go first" if len(lines) > 1 else "it is remote, there is no command to relay")))
+    base, words = path, FIELDS
+    if shape == LOWER and isinstance(entry.get("transport"), dict):
+        base, entry = path + ("transport",), entry["transport"]
+    elif shape == NESTED and isinstance(entry.get("command"), dict):
+        base, entry, words = path + ("command",), entry["command"], ("path", "args", "env")
+    elif shape == ARRAY:
+        words = ("command", "args", "environment")
+    paths = {field: base + (word,) for field, word in zip(FIELDS, words)}
+    for field in FIELDS:  # asks for the places, so that what cannot be edited is refused now
+        document.find(paths[field])
+    command, args, env = [entry.get(word) for word in words]
+    if shape == ARRAY:
+        command, args = array_command(name, entry)
+    if type(command) is not str or not command:
+        kind = Remote if entry.get("url") or entry.get("serverUrl") or entry.get("httpUrl") else LazyError
+        raise kind("server %r has no command%s" % (name, " that is a string" if command else ""))
+    if "args" in entry and shape != ARRAY and not (isinstance(args, list) and all(type(word) is str for word in args)):
+        raise LazyError("server %r: args is not an array of strings" % name)
+    if env is not None and not (isinstance(env, dict) and all(type(value) is str for value in env.values())):
+        raise LazyError("server %r: %s is not a table of strings" % (name, words[2]))
+    return Registration(name, paths, shape == ARRAY, command, args, env)
+
+
+def array_command(name, entry):
+    """(command, args) of a command that is one array; its numbers, which opencode writes itself, are bytes."""
+    words = entry.get("command")
+    if words is None:
+        return None, []
+    if not isinstance(words, list) or not words or type(words[0]) is not str or not all(type(word) in (str, bytes) for word in words):
+        raise LazyError("server %r: command is not an array of strings" % name)
+    return words[0], words[1:]
+
+
+def text_of(word):
+    """A word of a command as text; numbers of a JSON file are bytes."""
+    return word.decode("ascii") if isinstance(word, bytes) else word
+
+
+def is_relay(command, relay):
+    """A recognizable relay: the given one, or a program whose name starts with mcp-lazy (D3.4)."""
+    return command == relay or command.rpartition("/")[2].lower().startswith("mcp-lazy")
+
+
+def is_wrapped(found, metadata):
+    """Is its command the relay that the metadata speaks of (D3.3)?"""
+    return metadata is not None and found.command in (metadata["relay"], metadata.get("priorRelay"))
+
+
+def is_recoverable(found, relay):
+    """Can a wrap without metadata be taken out (D5.5)?"""
+    first = found.args[0] if found.args else ""
+    return is_relay(found.command, relay) and first != "" and first[:1] != "-" and not is_relay(first, relay)
+
+
+# -- plans -------------------------------------------------------------------------
+
+def original_of(found):
+    """(command, args) behind the relay in a wrapped registration; options of the relay that somebody put there are dropped."""
+    words = list(found.args or ())
+    if words and words[0][:1] in ("-", b"-"):
+        try:
+            words = parse_flags(words)[1]
+        except UsageError:
+            words = []
+    if not words or not words[0]:
+        raise LazyError("server %r is wrapped, but its args hold no command: put it back by hand" % found.name)
+    return words[0], words[1:]
+
+
+def plan_wrap(found, old, relay, wanted, unwanted):
+    """The Intent that puts `relay` in front of a registration, or keeps it there (D4). LazyError.
+
+    `old` is the metadata there is, or None; `wanted` {name: value} of variables to set, `unwanted` names to give up.
+    """
+    wrapped = is_wrapped(found, old)
+    script = text_of(found.args[0]) if found.args and "python" in found.command.rpartition("/")[2] else ""
+    if not wrapped and (is_relay(found.command, relay) or script and is_relay(script.replace("mcp_lazy", "mcp-lazy"), relay)):
+        raise NotOurs("server %r already starts a relay that is not managed here: take it out with unwrap --recover" % found.name)
+    stored = old["managedEnv"] if old else {}
+    managed = {name: value for name, value in dict(stored, **wanted).items() if name not in unwanted}
+    env, changes = found.env or {}, {}
+    base = {}
+    for name in managed:
+        retained = name in stored and (wrapped or env.get(name) == stored[name])
+        base[name] = old["baseEnv"].get(name) if retained else env.get(name)
+    metadata = {"relay": relay, "managedEnv": managed, "baseEnv": base}
+    if wrapped:
+        command, args = original_of(found)
+        metadata["hadArgs"], had_env = old["hadArgs"], old.get("hadEnv")
+        prior = found.command if found.command != relay else old["relay"] if old["relay"] != relay else old.get("priorRelay")
+        changes["command"] = relay
+    else:
+        command, args = found.command, found.args or []
+        metadata["hadArgs"], had_env = found.args is not None, env_before(found, stored, old)
+        prior = old["relay"] if old and old["relay"] != relay else old.get("priorRelay") if old else None
+        changes["command"], changes["args"] = relay, [command] + args
+    metadata.update({"command": command, "args": list(map(text_of, args)), "hadEnv": had_env, "priorRelay": prior})
+    dropped = {name: old["baseEnv"].get(name) for name in unwanted if name in stored and env.get(name) == stored[name]}
+    changes.update({"env." + name: value for name, value in dict(dropped, **managed).items()})
+    return finished_plan(found, changes, {key: value for key, value in metadata.items() if value is not None})
+
+
+def env_before(found, stored, old):
+    """Had the registration an env of its own? None if nobody can tell (D4.4)."""
+    if not found.env or any(stored.get(name) != value for name, value in found.env.items()):
+        return found.env is not None
+    return old.get("hadEnv")
+
+
+def finished_plan(found, changes, metadata):
+    """The Intent of changes, less those that change nothing; a missing env is created, an emptied one of ours removed."""
+    now = {"command": found.command, "args": found.args}
+    now.update({"env." + name: value for name, value in (found.env or {}).items()})
+    changes = {field: value for field, value in changes.items() if now.get(field) != value}
+    fields = sorted(changes)
+    added = {field[4:]: value for field, value in changes.items() if field[:4] == "env."}
+    if found.env is None and added:
+        changes = {field: value for field, value in changes.items() if field[:4] != "env."}
+        changes["env"] = {name: value for name, value in added.items() if value is not None}
+    if found.is_array and changes.keys() & {"command", "args"}:
+        words = [changes.pop("command", found.command)] + (changes.pop("args", found.args) or [])
+        changes["command"], fields = words, sorted(set(fields) - {"args"} | {"command"})
+    return Intent(changes, fields, metadata)
+
+
+def plan_unwrap(found, old):
+    """The Intent that takes the relay out and restores the variables it had set (D5)."""
+    changes, env = {}, dict(found.env or {})
+    if is_wrapped(found, old):
+        changes["command"], args = original_of(found)
+        changes["args"] = args if args or old["hadArgs"] else None
+    for name, value in old["managedEnv"].items():
+        if env.get(name) == value:
+            base = changes["env." + name] = old["baseEnv"].get(name)
+            env.pop(name)
+            env.update({name: base} if base is not None else {})
+    if old.get("hadEnv") is False and not env and found.env is not None:
+        changes = {field: value for field, value in changes.items() if field[:4] != "env."}
+        plan = finished_plan(found, changes, None)
+        return Intent(dict(plan.changes, env=None), sorted(plan.fields + ["env"]), None)
+    return finished_plan(found, changes, None)
+
+
+def plan_recovery(found, relay):
+    """What `unwrap --recover` without metadata: the command and the args, nothing else (D5.5)."""
+    if not is_recoverable(found, relay):
+        raise LazyError("server %r cannot be recovered: its command is no relay, or its first argument no command" % found.name)
+    return finished_plan(found, {"command": found.args[0], "args": found.args[1:]}, None)
+
+
+# -- carrying a plan out -------------------------------------------------------------
+
+def spliced(raw, edits):
+    """`raw` with every (path, start, end, new, at) carried out."""
+    pieces, done = [], 0
+    for _, start, end, new, _ in edits:
+        pieces += [raw[done:start], new]
+        done = end
+    return b"".join(pieces + [raw[done:]])
+
+
+def path_of(found, field):
+    return found.paths["env"] + (field[4:],) if field[:4] == "env." else found.paths[field]
+
+
+def field_of(found, path):
+    names = {found.paths[field]: field for field in FIELDS}
+    return names[path] if path in names else "env." + path[-1]
+
+
+def plan_edits(document, found, changes):
+    """The edits that carry changes out by the rules of the format (D9, D10)."""
+    edits, wanted = [], []
+    for field in sorted(changes):
+        if found.is_array and field == "command":
+            edits += array_edits(document, found, changes[field])
+        else:
+            wanted.append((path_of(found, field), changes[field]))
+    return sorted(edits + document.edits(wanted), key=lambda edit: edit[1:3])
+
+
+def array_edits(document, found, words):
+    """The edits of a command that is one array: an element goes in front, or goes, or is another; the others stay as they are."""
+    path, held = found.paths["command"], [found.command] + found.args
+    spans, text = document.elements(path), json_literal(words[0]).encode("utf-8")
+    first = spans[0]
+    if words[1:] == held:
+        gap = document.raw[document.find(path).span[0] + 1:first[0]]
+        return [(path, first[0], first[0], text + b"," + (b" " if gap.strip() else gap), 0)]
+    if words[1:] == held[1:]:
+        return [(path, first[0], first[1], text, None)]
+    left = len(held) - len(words)
+    if left > 0 and words == held[left:]:
+        return [(path, first[0], spans[left][0], b"", None)]
+    return document.edits([(path, words)])
+
+
+def edited(document, found, plan, old_spans, undo):
+    """The Edited document of a plan. LazyError if what comes out is not what was planned.
+
+    `old_spans` are those of the metadata there is. undo=True: where they still hold, their old bytes come back.
+    """
+    expected = document.value
+    for field, value in plan.changes.items():
+        expected = with_value(expected, path_of(found, field), value)
+    places = [(place, span) for place, span in ((place_of(document, found, span), span) for span in old_spans) if place]
+    ways = [lambda: undo_edits(document, found, plan.changes, places)] if undo else []
+    error = None
+    for way in ways + [lambda: plan_edits(document, found, plan.changes)]:
+        try:
+            edits = way()
+            raw = spliced(document.raw, edits)
+            parsed = json_document(raw) if isinstance(document, JsonDocument) else toml_document(raw)
+            if same_value(parsed.value, expected) or undo and same_value(without_null(parsed.value, found.paths["env"]), expected):
+                return Edited(raw, [] if undo else spans_after(document, found, edits, places))
+        except ValueError as refused:
+            error = refused
+    raise LazyError("this form cannot be edited%s. By hand: put the path of the relay into command, and the old "
+                    "command in front of args" % (" (line %d: %s)" % (error.line, plain_text(error)) if error else ""))
+
+
+def place_of(document, found, span):
+    """(start, end) of the bytes that an edit of ours left, None if they are not there any more."""
+    path, new, at = path_of(found, span["field"]), span["new"].encode("utf-8"), span["at"]
+    place = document.find(path)
+    if place is None or place.span is None:
+        return None
+    if found.is_array and span["field"] == "command":
+        start = document.elements(path)[0][0]
+        end = start + len(new)
+    else:
+        start = place.span[0] if at is None else place.member[0] - at
+        end = place.span[1] if at is None else start + len(new)
+    return (start, end) if start >= 0 and document.raw[start:end] == new else None
+
+
+def undo_edits(document, found, changes, places):
+    """The edits that undo `changes`: the bytes of before where ours are still there, the rules of the format elsewhere."""
+    exact, left = [], dict(changes)
+    for (start, end), span in places:
+        field = span["field"]
+        mine = [name for name in left if name == field or field == "env" and name[:4] == "env."]
+        if mine and (field[:4] != "env." or "env" not in left):  # else the whole env goes, by the rules
+            exact.append((path_of(found, field), start, end, (span["old"] or "").encode("utf-8"), None))
+            left = {name: value for name, value in left.items() if name not in mine}
+    return sorted(exact + plan_edits(document, found, left), key=lambda edit: edit[1:3])
+
+
+def spans_after(document, found, edits, places):
+    """The spans for the metadata: what each edit put in place of what; an edit inside an older place extends that one."""
+    spans, rest = [], list(edits)
+    for (start, end), span in places:
+        inside = [edit for edit in rest if start <= edit[1] and edit[2] <= end and not edit[1] == edit[2] in (start, end)]
+        rest = [edit for edit in rest if edit not in inside]
+        moved = [(path, one - start, other - start, new, at) for path, one, other, new, at in inside]
+        spans.append(dict(span, new=spliced(document.raw[start:end], moved).decode("utf-8")))
+    for path, start, end, new, at in rest:
+        old = document.raw[start:end].decode("utf-8") if at is None else None
+        spans.append({"field": field_of(found, path), "at": at, "new": new.decode("utf-8"), "old": old})
+    return sorted(spans, key=lambda span: span["field"])
+
+
+# -- metadata ------------------------------------------------------------------------
+
+def read_metadata(raw, client, config, server):
+    """The metadata (dict) of a registration; LazyError where it is not valid (D2.5). Older ones have neither hadEnv nor spans."""
+    try:
+        found = parse_json(raw)
+    except ValueError:
+        found = None
+    good = (isinstance(found, dict) and found.get("schema") == METADATA_SCHEMA
+            and [found.get(name) for name in ("client", "config", "server")] == [client, config, server]
+            and type(found.get("command")) is str and found["command"] and type(found.get("relay")) is str
+            and isinstance(found.get("managedEnv"), dict) and isinstance(found.get("baseEnv"), dict)
+            and all(type(value) is str for value in found["managedEnv"].values())
+            and all(value is None or type(value) is str for value in found["baseEnv"].values()))
+    if not good:
+        raise LazyError("its record is not valid")
+    spans = found.get("spans")
+    found["spans"] = [span for span in spans if is_span(span)] if isinstance(spans, list) else []
+    found["hadArgs"] = bool(found.get("hadArgs"))
+    return found
+
+
+def is_span(span):
+    return (isinstance(span, dict) and type(span.get("new")) is str and (span.get("at") is None or type(span["at"]) is int)
+            and (span.get("old") is None or type(span["old"]) is str)
+            and (span.get("field") in FIELDS or str(span.get("field"))[:4] == "env."))
+
+
+def metadata_bytes(metadata):
+    """The text of a metadata file: two-space indented, no final newline (D2.4)."""
+    import json
+    order = ("schema", "client", "config", "server", "project", "relay", "priorRelay", "command", "args", "hadArgs", "hadEnv",
+             "managedEnv", "baseEnv", "spans")
+    kept = {name: metadata[name] for name in order if metadata.get(name) is not None}
+    return json.dumps(kept, indent=2).encode("ascii")  # lone surrogates of a client's file come back as they were
+
+# ============================================================================
+# L11b EDIT - changing a client's file, and the way back           [I/O, cold]
+# ----------------------------------------------------------------------------
+# Uses:   L1 L3 L4 L6 L8c L11
+# Used by: L15
+# Owns:   Target, Order, Conflict, Interrupt, change_registration, registration_status, read_config, is_locked, survey
+# Never:  leaves a half-written file; tells a value of somebody's variable
+# Tests:  tests/test_config_write.py, tests/test_config.py
+# ----------------------------------------------------------------------------
+# Theory: other programs write the same file whenever they like and know nothing of our
+# lock, which keeps only our own commands apart. So the file is compared with what was
+# read three times: before anything is written, behind the backup and the metadata, and,
+# where the system can exchange two names, once more after ours is in place: what was
+# displaced must be the very file that was read (inode and bytes). If it is not, the
+# exchange is made again the other way round at once, and nothing was lost.
+#
+# The order: backup, metadata, new file, its name, and for an unwrap only then the
+# metadata's end. Killed anywhere, the client's file is whole, old or new, and the
+# metadata errs on the safe side: a record of a wrap that is not in the file is taken
+# for a registration that somebody's setup wrote anew, which the next wrap adopts and
+# the next unwrap forgets.
+#
+# The temporary's name tells what it is: our registration and file, and the digests of
+# what was read and of what is to be written. A later run finds it under the lock: one
+# that holds either text is litter. One that holds anything else was displaced by an exchange that
+# nobody lived to check: somebody else's newer file. It goes back to its place if ours is
+# still there; else both stay and the user is told.
+#
+# What can still go wrong: a program that holds the old file open and writes into it
+# after the exchange; one that ignores the file and writes its own memory later.
+# ----------------------------------------------------------------------------
+LOCK_WAIT_S, LOCK_POLL_S = 30.0, 0.05
+KEEP_BACKUPS, KEEP_BACKUPS_S = 20, 30 * 86400.0
+TEMPORARY = ".mcp-lazy-"
+
+Order = record("Order", "action relay wanted unwanted dry_run recover in_place keep_backups", "What one command wants done")
+Found = record("Found", "raw facts document registration metadata_raw metadata", "A registration, and the file it was read from")
+
+
+class Conflict(LazyError):
+    """The file is not what it was when it was read; nothing of ours is in it."""
+
+
+class Interrupt:
+    """Signals that end a command: asked for at the points where nothing is half done."""
+    __slots__ = ("_signals", "_loop", "_came")
+
+    def __init__(self):
+        self._signals, self._loop, self._came = SignalPipe(), Loop(), False
+        self._loop.watch(self._signals.fd, self._read)
+
+    def _read(self):
+        self._came |= bool(self._signals.read() & set(STOP_SIGNALS))
+
+    def wait(self, limit_s):
+        """True as soon as a signal has come, False after `limit_s`."""
+        end_s = monotonic_s() + limit_s
+        self._loop.set_timer("wait", end_s, lambda: None)
+        while not self._came and monotonic_s() < end_s:
+            self._loop.turn()
+        return self._came
+
+    def check(self):
+        """LazyError if the command was told to stop."""
+        self._read()
+        if self._came:
+            raise LazyError("stopped by a signal; nothing was changed")
+
+
+class Target:
+    """One registration of one file, and where we keep what belongs to it."""
+    __slots__ = ("client", "path", "project", "server", "state_dir", "key", "file_key")
+
+    def __init__(self, client, path, project, server, state_dir):
+        self.client, self.project, self.server, self.state_dir = client, project, server, state_dir
+        self.path = resolved_path(path)
+        words = [client.name, self.path, server] + ([project] if project is not None else [])
+        self.key = sha256_hex("\n".join(words).encode("utf-8", "surrogatepass"))[:32]  # a JSON name may be half a pair
+        self.file_key = sha256_hex(filesystem_bytes(self.path))[:32]
+
+    @property
+    def folder(self):
+        return self.path.rpartition("/")[0] or "/"
+
+    @property
+    def metadata_path(self):
+        return "%s/%s.json" % (self.state_dir, self.key)
+
+    @property
+    def lock_path(self):
+        return "%s/locks/%s.lock" % (self.state_dir, self.file_key)
+
+    def backups(self):
+        """The names of its backups, oldest first."""
+        return [name for name in folder_names(self.state_dir + "/backups") if name[:33] == self.key + "-" and name[-4:] == ".bak"]
+
+
+# -- reading -------------------------------------------------------------------------
+
+def read_config(target):
+    """(bytes, FileFacts) of the client's file. LazyError."""
+    try:
+        return read_whole(target.path, MAX_CONFIG_BYTES)
+    except (OSError, ValueError) as error:
+        raise LazyError("cannot read %s: %s" % (target.path, getattr(error, "strerror", error))) from None
+
+
+def find_target(target):
+    """The Found registration. LazyError with the file's name."""
+    raw, facts = read_config(target)
+    document = read_document(raw, target.path, target.client.is_toml)
+    try:
+        registration = read_registration(document, target.client, target.project, target.server)
+    except LazyError as error:
+        raise type(error)("%s: %s" % (target.path, error)) from None
+    metadata_raw = read_metadata_file(target)
+    return Found(raw, facts, document, registration, metadata_raw, checked_metadata(target, metadata_raw))
+
+
+def read_metadata_file(target):
+    """The bytes of its metadata, None where there are none. Only "does not exist" means that."""
+    try:
+        return read_whole(target.metadata_path, MAX_CONFIG_BYTES * 2)[0]
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise LazyError("cannot read the record %s: %s" % (target.metadata_path, error.strerror)) from None
+
+
+def checked_metadata(target, raw):
+    if raw is None:
+        return None
+    try:
+        return read_metadata(raw, target.client.name, target.path, target.server)
+    except LazyError:
+        raise LazyError("the record %s is not valid or belongs to another file; remove it to go on without it" % (
+            target.metadata_path)) from None
+
+
+def registration_status(target, relay):
+    """({member: value} of the status report, the file's strict trouble or None). Takes no lock, writes nothing (D6)."""
+    found = find_target(target)
+    entry, metadata = found.registration, found.metadata
+    wrapped = is_wrapped(entry, metadata) or is_relay(entry.command, relay)
+    report = {"client": target.client.name, "file": target.path, "server": target.server, "managed": metadata is not None,
+              "wrapped": wrapped, "recoverable": metadata is None and is_recoverable(entry, relay), "backups": len(target.backups())}
+    if wrapped:
+        report["relay"] = entry.command
+    if metadata is not None and not is_wrapped(entry, metadata):
+        report["changed"] = True
+    return report, strict_trouble(target.client, found.document)
+
+
+def strict_trouble(client, document):
+    """Why a client that reads strict JSON will not load this file, None if it will (case 081)."""
+    return getattr(document, "strict_trouble", None) if client.is_strict else None
+
+
+# -- the change ----------------------------------------------------------------------
+
+def change_registration(target, order, interrupt):
+    """The report (dict) of wrap, reapply or unwrap on one registration. LazyError."""
+    if order.dry_run:
+        found, plan, _ = planned(target, order)
+        return report_of(target, order, plan, found, None)
+    lock = take_lock(target, interrupt)
+    try:
+        settle_leftovers(target)
+        found, plan, result = planned(target, order)
+        interrupt.check()
+        is_atomic = commit(target, order, plan, found, result)
+        return report_of(target, order, plan, found, is_atomic)
+    except OSError as error:
+        raise LazyError("cannot write in %s: %s; %s is as it was" % (target.state_dir, error.strerror or error, target.path)) from None
+    finally:
+        close_quietly(lock)
+
+
+def planned(target, order):
+    """(Found, Intent, Edited) of what is wanted, nothing of it written. LazyError."""
+    try:
+        found = find_target(target)
+        plan = plan_of(found, order)
+        spans = found.metadata["spans"] if found.metadata else []
+        return found, plan, edited(found.document, found.registration, plan, spans, order.action == "unwrap")
+    except LazyError as error:
+        raise type(error)("%s; nothing was changed" % error) from None
+
+
+def plan_of(found, order):
+    if order.action == "unwrap":
+        if found.metadata is not None:
+            return plan_unwrap(found.registration, found.metadata)
+        if order.recover:
+            return plan_recovery(found.registration, order.relay)
+        raise NotOurs("server %r is not managed here%s" % (found.registration.name, (
+            ": unwrap --recover takes a relay out without its record" if is_recoverable(found.registration, order.relay) else "")))
+    if order.action == "reapply" and found.metadata is None:
+        raise NotOurs("server %r was never wrapped here: use wrap" % found.registration.name)
+    return plan_wrap(found.registration, found.metadata, order.relay, order.wanted, order.unwanted)
+
+
+def report_of(target, order, plan, found, is_atomic):
+    """What D7.1 reports; no values."""
+    report = {"action": order.action, "changedFields": plan.fields, "file": target.path, "server": target.server}
+    if order.dry_run:
+        report["dryRun"] = True
+    if order.action == "unwrap" and found.metadata is None:
+        report["recovered"] = report["environmentPreserved"] = True
+    if is_atomic is False:
+        report["atomic"] = False
+    return report
+
+
+def take_lock(target, interrupt):
+    """A descriptor that holds the lock of the file (D2.2). LazyError after 30 s."""
+    try:
+        for folder in (target.state_dir, target.state_dir + "/locks"):
+            must_be_private(folder)
+        end_s = monotonic_s() + LOCK_WAIT_S
+        lock = lock_file(target.lock_path)
+        while lock is None:
+            if monotonic_s() > end_s:
+                raise LazyError("another mcp-lazy holds %s; nothing was changed" % target.lock_path)
+            interrupt.wait(LOCK_POLL_S)
+            interrupt.check()
+            lock = lock_file(target.lock_path)
+        return lock
+    except OSError as error:
+        raise LazyError("cannot lock %s: %s; nothing was changed" % (target.lock_path, error.strerror)) from None
+
+
+def must_be_private(folder):
+    """A folder for records that nobody else may write to, made if it is missing. LazyError."""
+    trouble = private_dir_trouble(folder, create=True)
+    if trouble:
+        raise LazyError("cannot keep records in %s: %s; nothing was changed" % (folder, trouble))
+
+
+def is_locked(target):
+    """Does another command hold the file's lock just now?"""
+    try:
+        lock = lock_file(target.lock_path)
+    except OSError:  # nobody ever took it
+        return False
+    if lock is not None:
+        close_quietly(lock)
+    return lock is None
+
+
+def commit(target, order, plan, found, result):
+    """Write what has to be written, in the order of D8.1: True, or False where the file was not exchanged in one step. None: no change."""
+    is_new = result.raw != found.raw
+    must_be_as_read(target, found)
+    if is_new and found.facts.links > 1 and not order.in_place:
+        raise LazyError("%s has %d hard links; --in-place writes into the file itself, which is not safe against a crash" % (
+            target.path, found.facts.links))
+    if is_new:
+        write_backup(target, found.raw)
+    keeps = order.action != "unwrap"
+    if keeps:
+        write_private(target.metadata_path, metadata_bytes(dict(
+            plan.metadata, schema=METADATA_SCHEMA, client=target.client.name, config=target.path, server=target.server,
+            project=target.project, spans=result.spans)))
+    try:
+        is_atomic = put_in_place(target, found, result.raw) if is_new else None
+    except BaseException as error:
+        if keeps:
+            restore_metadata(target, found.metadata_raw)
+        if isinstance(error, OSError):
+            raise LazyError("cannot write in %s: %s; %s is as it was" % (target.folder, error.strerror or error, target.path)) from None
+        raise
+    if not keeps and found.metadata_raw is not None:
+        trouble = remove_file(target.metadata_path)
+        if trouble:
+            raise LazyError("%s is restored, but its record %s cannot be removed: %s" % (target.path, target.metadata_path, trouble))
+    if is_new:
+        prune_backups(target, order.keep_backups, keeps)
+    return is_atomic
+
+
+def must_be_as_read(target, found):
+    """Conflict unless the file is the one that was read: same inode, mode and bytes."""
+    try:
+        raw, facts = read_whole(target.path, MAX_CONFIG_BYTES)
+    except FileNotFoundError:
+        raw, facts = None, None
+    if raw != found.raw or (facts.dev, facts.ino, facts.mode) != (found.facts.dev, found.facts.ino, found.facts.mode):
+        raise Conflict("%s changed during editing; it was left as it is now. Close the program that writes it, and try again" % target.path)
+
+
+def write_backup(target, raw):
+    """A new backup with the whole file (D2.3)."""
+    name = "%s-%s.bak" % (target.key, backup_stamp(int(wall_s() * 1e9)))
+    must_be_private(target.state_dir + "/backups")
+    write_private("%s/backups/%s" % (target.state_dir, name), raw)
+
+
+def backup_stamp(at_ns):
+    """20261130T162106.491000000 of a unix time in ns (D2.3, UTC)."""
+    text = utc_stamp(at_ns // 10 ** 9)
+    return "%s.%09d" % (text[:19].replace("-", "").replace(":", ""), at_ns % 10 ** 9)
+
+
+def restore_metadata(target, raw):
+    """Put the record back as it was before a write that failed."""
+    try:
+        if raw is None:
+            remove_file(target.metadata_path)
+        else:
+            write_private(target.metadata_path, raw)
+    except OSError:  # then it speaks of a wrap that is not there, which the next command sees
+        pass
+
+
+def prune_backups(target, keep, is_wrapped_now):
+    """Remove backups beyond the newest `keep` that are older than 30 days, but the one from before the wrap (D2.6)."""
+    now_s, names = wall_s(), target.backups()
+    facts = {name: file_facts("%s/backups/%s" % (target.state_dir, name)) for name in names[:max(0, len(names) - keep)]}
+    old = [name for name in facts if facts[name] is not None and now_s - facts[name][1] > KEEP_BACKUPS_S]
+    spared = newest_direct(target, names) if old and is_wrapped_now else None
+    for name in old:
+        if name != spared:
+            remove_file("%s/backups/%s" % (target.state_dir, name))
+
+
+def newest_direct(target, names):
+    """The name of the newest backup in which no relay is in front of the registration."""
+    for name in reversed(names):
+        try:
+            raw, _ = read_whole("%s/backups/%s" % (target.state_dir, name), MAX_CONFIG_BYTES)
+            document = read_document(raw, name, target.client.is_toml)
+            if not is_relay(read_registration(document, target.client, target.project, target.server).command, None):
+                return name
+        except (LazyError, OSError):
+            pass
+    return None
+
+
+# -- the new file --------------------------------------------------------------------
+
+def short_digest(raw):
+    return sha256_hex(raw)[:16]
+
+
+def put_in_place(target, found, raw):
+    """Make `raw` the client's file; True if it was compared and swapped in one step. Conflict, OSError."""
+    if found.facts.links > 1:
+        must_be_as_read(target, found)
+        write_over(target.path, raw, found.facts)
+        return False
+    temporary = "%s/%s%s-%s-%s-%s" % (target.folder, TEMPORARY, target.key, target.file_key[:8], short_digest(found.raw), short_digest(raw))
+    part = temporary + ".part"
+    try:
+        write_beside(target.path, part, raw, found.facts)
+        move_file(part, temporary)
+        mine = file_identity(temporary)
+        must_be_as_read(target, found)
+        swapped = exchange(temporary, target.path)
+        if not swapped:
+            move_file(temporary, target.path)
+    except BaseException:
+        close_quietly_unlink(part)
+        close_quietly_unlink(temporary)
+        raise
+    if swapped:
+        check_displaced(target, found, temporary, mine)
+    sync_dir(target.folder)
+    return swapped
+
+
+def check_displaced(target, found, temporary, mine):
+    """Remove the displaced file if it is the one that was read; else put it back. Conflict."""
+    try:
+        raw, facts = read_whole(temporary, MAX_CONFIG_BYTES)
+        same = raw == found.raw and facts.ino == found.facts.ino
+    except OSError:
+        same = False
+    if same:
+        close_quietly_unlink(temporary)
+        return
+    try:
+        back = exchange(temporary, target.path)
+        now = file_identity(temporary)
+        good = back and now is not None and (now.dev, now.ino, now.mtime_ns, now.size) == (mine.dev, mine.ino, mine.mtime_ns, mine.size)
+    except OSError:
+        good = False
+    if not good:
+        raise Conflict("%s was written twice while it was edited: compare it with %s, which is another program's version, and remove that" % (
+            target.path, temporary))
+    close_quietly_unlink(temporary)
+    raise Conflict("%s changed during editing; it was left as it is now. Close the program that writes it, and try again" % target.path)
+
+
+def settle_leftovers(target):
+    """Deal with temporaries of runs that died, under the lock. LazyError if one holds what nobody else has."""
+    for name in folder_names(target.folder):
+        parts = name[len(TEMPORARY):].split("-")
+        if name[:len(TEMPORARY)] == TEMPORARY and len(parts) == 4 and parts[1] == target.file_key[:8]:
+            path = "%s/%s" % (target.folder, name)
+            if name[-5:] != ".part" and digest_of(path) not in parts[2:]:
+                put_back(target, path, parts[3])
+            trouble = remove_file(path)
+            if trouble:
+                raise LazyError("cannot remove %s: %s" % (path, trouble))
+
+
+def digest_of(path):
+    return short_digest(read_whole(path, MAX_CONFIG_BYTES)[0])
+
+
+def put_back(target, path, ours):
+    """Another program's version that a killed run displaced goes back where ours still stands; else LazyError, both stay."""
+    if digest_of(target.path) != ours or not exchange(path, target.path) or digest_of(path) != ours:
+        raise LazyError("%s holds a version of %s that a killed run displaced: compare the two, then remove it" % (path, target.path))
+
+
+# -- what is there ---------------------------------------------------------------------
+
+def survey(environment, state_dir, relay, only=None):
+    """[row] of every registration in the files that clients read here; rows with a problem and no server are files.
+
+    A row: client, file, project, server, kind ("stdio", "remote", None), wrapped, managed, relay, problem; and for
+    the doctor registration, record, here (a file of the working folder, which anybody may have written).
+    """
+    rows, home = [], working_directory()
+    for client in CLIENTS if only is None else (only,):
+        known = set()
+        users = client_files(client.files, environment, user_config_dir(environment))
+        for path in users + ["%s/%s" % (home, name) for name in client.here if home]:
+            if file_identity(path) is not None and resolved_path(path) not in known:
+                known.add(resolved_path(path))
+                rows += [dict(row, here=path not in users) for row in file_rows(client, path, state_dir, relay)]
+    return rows
+
+
+def file_rows(client, path, state_dir, relay):
+    """The rows of one file, servers of its projects behind its own."""
+    rows, place = [], Target(client, path, None, "", state_dir)
+    try:
+        raw, _ = read_config(place)
+        document = read_document(raw, place.path, client.is_toml)
+        projects = value_at(document.value, ("projects",)) if client.name == "claude" else None
+        for project in [None] + (list(projects) if isinstance(projects, dict) else []):
+            for server, found in registrations_of(document, client, project).items():
+                rows.append(server_row(Target(client, path, project, server, state_dir), found, relay))
+        trouble = strict_trouble(client, document) and "%s will not load it: it has %s" % (client.name, strict_trouble(client, document))
+    except LazyError as error:
+        trouble = str(error).replace(place.path + ": ", "", 1)
+    if trouble or not rows:
+        rows.append(empty_row(place, trouble))
+    return rows
+
+
+def empty_row(target, problem=None):
+    row = dict.fromkeys(("project", "kind", "relay", "registration", "record"))
+    row.update({"client": target.client.name, "file": target.path, "project": target.project, "server": target.server or None,
+                "wrapped": False, "managed": False, "problem": problem})
+    return row
+
+
+def server_row(target, found, relay):
+    """One row: what is known of a Registration, or the error in its place."""
+    row = empty_row(target)
+    row["server"] = target.server
+    if isinstance(found, Remote):
+        row["kind"] = "remote"
+    elif isinstance(found, LazyError):
+        row["problem"] = str(found)
+    else:
+        row.update({"kind": "stdio", "wrapped": is_relay(found.command, relay), "registration": found})
+        try:
+            row["record"] = checked_metadata(target, read_metadata_file(target))
+            row["managed"] = row["record"] is not None
+            row["wrapped"] = row["wrapped"] or is_wrapped(found, row["record"])
+        except LazyError as error:
+            row.update({"problem": str(error), "record": target.metadata_path})
+        row["relay"] = found.command if row["wrapped"] else None
+    return row
+
+# ============================================================================
+# L15 CLI - checks, registrations, doctor, demo; the only sys.exit [I/O, cold]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L8b L8c L9 L9b L11 L11b
+# Used by: -
+# Owns:   usage, own_command_line, KNOWN_CLIENTS, read_plan, check_command, config_command, doctor_command, demo_command
+# Never:  imports argparse (8 ms)
+# Tests:  tests/test_cli.py, tests/test_check.py, tests/test_config.py, tests/test_doctor.py, tests/test_demo.py
+# ----------------------------------------------------------------------------
+# Theory: everything but relaying: what a person types. None of it is loaded by a relay.
+# Results go to stdout as a table or as one JSON document, reasons to stderr in a line.
+# ----------------------------------------------------------------------------
+def usage():
+    """The option list."""
+    lines = ["usage: mcp-lazy [options] [--] COMMAND [ARG...]", "       mcp-lazy --check [options] [--] COMMAND [ARG...]",
+             "       mcp-lazy config wrap | reapply | unwrap | status | watch | list",
+             "       mcp-lazy cache list | show | check | clear | prune", "       mcp-lazy demo | doctor | paths | help", "", "options:"]
+    for option in OPTIONS:
+        value = "" if option.kind == BOOLEAN else " " + option.kind.upper()
+        default = " (%s)" % option.default if option.default not in ("", "false") else ""
+        lines.append("  --%-28s %s%s" % (option.name + value, option.help, default))
+    lines.append("Each option but %s has a variable: MCP_LAZY_ and its name, as MCP_LAZY_IDLE_STOP." % (
+        ", ".join(WITHOUT_VARIABLE)))
+    lines.append("The check also reads MCP_LAZY_CHECK_INITIALIZE (params of its handshake) and MCP_LAZY_CHECK_BEFORE (probes).")
+    return "\n".join(lines) + "\n"
+
+
+def own_command_line(word, words):
+    """Run one of our own commands; the exit status."""
+    command = {"help": help_command, "paths": paths_command, "demo": demo_command, "cache": cache_command,
+               "config": config_command, "doctor": doctor_command}.get(word)
+    if command is None:
+        raise UsageError("the command %s is not part of version %s; a server of that name starts with: mcp-lazy -- %s" % (
+            word, VERSION, word))
+    return command(words)
+
+
+def recordings_folder(environment):
+    return filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"") or user_cache_dir(environment)
+
+
+def bytecode_path(environment):
+    """Where the launcher keeps bytecode, as it sees it; None for nowhere."""
+    home = environment.get(b"HOME")
+    root = environment.get(b"XDG_CACHE_HOME") or home and home + b"/.cache" or b""
+    return filesystem_text(root) + "/mcp-lazy/bytecode" if root[:1] == b"/" else None
+
+
+def paths_command(words):
+    """Where files go, by the variables of this moment; makes nothing."""
+    if words:
+        raise UsageError("paths takes no words")
+    environment = current_environment()
+    state, log_path = dsh_paths("NAME", environment)
+    rows = (("recordings", recordings_folder(environment)), ("bytecode", bytecode_path(environment) or "none: compiled at each start"),
+            ("with --name: recording", state + "/NAME.json"), ("with --name: log", log_path))
+    return say("".join("%-23s %s\n" % row for row in rows))
+
+
+def help_command(words):
+    if words:
+        raise UsageError("help takes no words")
+    return say(usage())
+
+
+# -- check -------------------------------------------------------------------------
+
+FORMS = '"elicitation":{"form":{},"url":{}}'
+APPS = '"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}'
+CLAUDE = ('{"name":"claude-code","title":"Claude Code","version":"2.1.332","description":"Anthropic\'s agentic coding tool",'
+          '"websiteUrl":"https://claude.com/claude-code"}')
+CODEX = '{"name":"codex-mcp-client","title":"Codex","version":"0.171.0"}'
+
+
+def _info(name, version):
+    return '{"name":"%s","version":"%s"}' % (name, version)
+
+
+def _plain(name, version, probes=False):
+    return probes, "2025-11-25", ((_info(name, version), "{}"),)
+
+
+# What clients say at their start, as captured: do they probe first, the version they ask for, and clientInfo with
+# capabilities of each kind of start, health check before session. An SDK without a number is its newest release.
+KNOWN_CLIENTS = {
+    "claude-code": (True, "2025-11-25", ((CLAUDE, '{"roots":{"listChanged":true},%s}' % FORMS),)),
+    "codex": (False, "2025-06-18", ((CODEX, "{%s}" % FORMS), (CODEX, '{"experimental":{"codex/auth-change":{}},%s}' % FORMS))),
+    "gemini": (False, "2025-06-18", ((_info("mcp-test-client", "0.0.1"), "{}"),
+                                     (_info("gemini-cli-mcp-client", "0.61.0"), '{"roots":{"listChanged":true}}'))),
+    "opencode": (False, "2025-11-25", ((_info("opencode", "1.18.33"), '{"roots":{}}'),)),
+    "copilot": (True, "2025-11-25", ((_info("copilot-cli", "1.0.102"), '{"sampling":{},%s}' % FORMS),)),
+    "cline": (False, "2024-11-05", ((_info("@cline/core", "0.0.0"), "{}"),)),
+    "grok": (False, "2025-11-25", ((_info("grok-shell", "1.0.41"), "{%s}" % APPS), (
+        _info("grok-shell", "1.0.41"), '{%s,"elicitation":{"form":{"schemaValidation":true},"url":{}}}' % APPS))),
+    "qwen": (False, "2025-11-25", ((_info("mcp-test-client", "0.0.1"), "{%s}" % APPS),
+                                   (_info("qwen-cli-mcp-client", "0.0.1"), '{%s,"roots":{}}' % APPS))),
+    "continue": _plain("continue-cli-client", "1.0.0"),
+    "pi": (False, "2025-11-25", ((_info("pi-mcp", "1.0.0"), "{%s}" % APPS),)),
+    "mcporter": _plain("mcporter", "0.12.3"),
+    "inspector": (False, "2025-11-25", ((_info("inspector-cli", "2.12.0"), '{"roots":{"listChanged":true},"extensions":'
+                                         '{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/skills":{}}}'),)),
+    "fastmcp": _plain("fastmcp", "4.2.3", probes=True),
+    "py-sdk": _plain("mcp", "0.1.0", probes=True), "py-sdk-1": _plain("mcp", "0.1.0"),
+    "py-sdk-2": _plain("mcp", "0.1.0", probes=True),
+    "ts-sdk": _plain("ts2", "1", probes=True), "ts-sdk-1": _plain("ts1", "1"), "ts-sdk-2": _plain("ts2", "1", probes=True),
+}
+CHECK_START = ('{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":%s}' % _info("mcp-lazy-check", VERSION)).encode("ascii")
+MODERN_VERSION = b"2026-07-28"
+
+
+def read_plan(client, environment):
+    """The Plan of a check: a known client's, or what the two variables say (B2). UsageError names the variable."""
+    if client is not None:
+        probes, version, starts = KNOWN_CLIENTS[client]
+        handshakes = [('{"protocolVersion":"%s","capabilities":%s,"clientInfo":%s}' % (version, capabilities, info)).encode("ascii")
+                      for info, capabilities in starts]
+        return Plan([probe_params(members(handshakes[-1]))] if probes else [], handshakes, client)
+    handshake = one_line(environment.get(b"MCP_LAZY_CHECK_INITIALIZE") or CHECK_START)
+    parts = read_start(handshake, "MCP_LAZY_CHECK_INITIALIZE")
+    before = environment.get(b"MCP_LAZY_CHECK_BEFORE")
+    probes = [probe_params(parts)] if before is None else read_probes(one_line(before), "MCP_LAZY_CHECK_BEFORE")
+    return Plan(probes, [handshake], None)
+
+
+def one_line(raw):
+    """JSON as it may stand in a line: a raw line feed is between its tokens, never inside a string."""
+    return raw.strip(WHITESPACE).replace(b"\n", b" ").replace(b"\r", b" ") or b" "
+
+
+def probe_params(parts):
+    """The raw params of a probe for the raw members of a handshake's params (B4)."""
+    return b'{"_meta":{"%s":"%s","%s":%s,"%s":%s}}' % (
+        VERSION_KEY.encode("ascii"), MODERN_VERSION, CLIENT_KEY.encode("ascii"), parts["clientInfo"],
+        CAPABILITIES_KEY.encode("ascii"), parts["capabilities"])
+
+
+def read_start(raw, where):
+    """The raw members of the params of `initialize`. UsageError."""
+    try:
+        parts, told = members(raw), parse_json(raw)
+    except ValueError:
+        raise UsageError("%s is not a JSON object" % where) from None
+    info = told.get("clientInfo")
+    texts = [told.get("protocolVersion")] + ([info.get("name"), info.get("version")] if isinstance(info, dict) else [None])
+    try:
+        entry_key("", told.get("capabilities"), "")
+    except ValueError as error:
+        raise UsageError("%s: %s" % (where, error)) from None
+    if not all(isinstance(text, str) and text for text in texts) or not isinstance(told.get("capabilities"), dict):
+        raise UsageError("%s must have protocolVersion, an object capabilities, and clientInfo with name and version" % where)
+    return parts
+
+
+def read_probes(raw, where):
+    """The raw params of each probe of a JSON array. UsageError."""
+    try:
+        items = parse_json(raw)
+    except ValueError:
+        raise UsageError("%s is not a JSON array" % where) from None
+    if not isinstance(items, list) or not all(
+            isinstance(item, dict) and item.get("method") == DISCOVER and isinstance(item.get("params"), dict) for item in items):
+        raise UsageError('%s must be an array of {"method":"%s","params":{...}}' % (where, DISCOVER))
+    return [members(item)["params"] for item in elements(raw)]
+
+
+def check_client(given):
+    """UsageError for options of --check that stand alone, and for a client that nobody knows."""
+    for name in ("as", "json-errors"):
+        if name in given and not given.get("check"):
+            raise UsageError("%s goes with --check only" % name)
+    if given.get("as", next(iter(KNOWN_CLIENTS))) not in KNOWN_CLIENTS:
+        raise UsageError("as: %r is no client that is known here; these are: %s" % (given["as"], ", ".join(KNOWN_CLIENTS)))
+
+
+def check_command(options, settings, plan, json_errors):
+    """Run one check, and tell what it found in one line of JSON."""
+    start_s, streams = monotonic_s(), StandardStreams()
+    try:
+        store, trouble = load_store(options)
+        if trouble:
+            raise CheckFailed("saving cache: %s" % trouble, "saving")
+        check = Check(options, settings, plan, store.recording)
+        check.run(store)
+    except CheckFailed as error:
+        if json_errors:
+            say(report_text({"ok": False, "error": str(error), "stage": error.stage}))
+        raise LazyError("check failed: %s" % error) from None
+    except Exception as error:  # the server is dead by now
+        raise Bug("internal error, please report it: %s" % error_place(error)) from error
+    finally:
+        streams.restore()
+    prune_daily(options.cache_dir)
+    report = check_report(check.findings.eras, plan, options, monotonic_s() - start_s)
+    return say(report_text(dict(report, cachePath=absolute_path(store.path))))
+
+
+def check_report(eras, plan, options, took_s):
+    """What a check tells (B13), but for the file's path."""
+    main = eras.get("legacy") or eras["modern"]
+    info = object_of(parse_json(main.server_info))
+    report = {
+        "beforeRequests": len(plan.probes), "durationMs": int(took_s * 1000), "lists": main.lists, "ok": True,
+        "eras": [era for era in ("modern", "legacy") if era in eras], "protocolVersion": main.version,
+        "scope": [word for word, _ in options.scope], "version": VERSION,
+        "serverInfo": {name: info[name] for name in ("name", "version") if name in info}}
+    return report if plan.client is None else dict(report, **{"as": plan.client})
+
+
+def report_text(value):
+    """One line of JSON: sorted, ASCII, `<>&` escaped (B13)."""
+    text = canonical(value)
+    for c in "<>&":
+        text = text.replace(c, "\\u%04x" % ord(c))
+    return text + "\n"
+
+
+# -- config ------------------------------------------------------------------------
+
+CONFIG_USAGE = """usage: mcp-lazy config wrap | reapply | unwrap | status | watch --client C (--server NAME | --all) [options]
+       mcp-lazy config list [--client C] [--json]
+
+  wrap      put the relay in front of a registration
+  reapply   the same for one that was wrapped before and that somebody wrote anew
+  unwrap    take it out; the file is as it was, byte for byte
+  status    is it wrapped?
+  watch     reapply whenever another program has written the file, until a signal
+  list      every registration that the clients on this machine know
+
+  --client C        claude, claude-desktop, cursor, codex, grok, gemini, qwen, copilot, cline, vscode, windsurf,
+                    opencode, zed
+  --file F          the file, if it is not the client's own one
+  --server NAME     the registration; --all for every one that starts a program
+  --project DIR     claude: the servers of this project in ~/.claude.json
+  --env NAME=VALUE  set a variable MCP_LAZY_..., for the relay; --unset-env NAME gives it up again
+  --relay PATH      the relay, if not this program
+  --state-dir D     where records and backups are kept
+  --keep-backups N  backups kept of a registration however old (20)
+  --dry-run         do everything but write
+  --in-place        write into a file that has hard links
+  --recover         unwrap: also without a record, from what the registration says
+"""
+ACTIONS = ("wrap", "reapply", "unwrap", "status", "watch", "list")
+TARGET_OPTIONS = {"client": TEXT, "file": TEXT, "server": TEXT, "all": BOOLEAN, "project": TEXT, "state-dir": TEXT, "relay": TEXT}
+WRAP_OPTIONS = dict(TARGET_OPTIONS, **{"env": LIST, "unset-env": LIST, "dry-run": BOOLEAN, "in-place": BOOLEAN, "keep-backups": TEXT})
+ACTION_OPTIONS = {"wrap": WRAP_OPTIONS, "reapply": WRAP_OPTIONS, "watch": WRAP_OPTIONS, "status": TARGET_OPTIONS,
+                  "unwrap": dict(TARGET_OPTIONS, **{"dry-run": BOOLEAN, "in-place": BOOLEAN, "keep-backups": TEXT, "recover": BOOLEAN}),
+                  "list": {"client": TEXT, "state-dir": TEXT, "json": BOOLEAN}}
+WATCH_POLL_S, WATCH_QUIET_S = 1.0, 2.0
+
+
+def config_command(words):
+    """`config ACTION`: registrations in the files of clients."""
+    if set(words) & {"-h", "-help", "--help"}:
+        return say(CONFIG_USAGE)
+    if not words or words[0] not in ACTIONS:
+        raise UsageError("config needs one of its words: %s (config --help tells more)" % ", ".join(ACTIONS))
+    action, environment = words[0], current_environment()
+    given, others = read_words(words[1:], ACTION_OPTIONS[action], "config " + action)
+    if others:
+        raise UsageError("config %s takes no words: %r" % (action, others[0]))
+    given["state-dir"] = state_dir_of(given, environment)
+    if action == "list":
+        return config_list(given, environment)
+    if "" in (given.get("file"), given.get("relay"), given.get("project")):
+        raise UsageError("config: --file, --relay and --project take a path")
+    order = order_of(action, given)
+    if action == "watch":
+        return watch(given, order, environment)
+    targets, interrupt = targets_of(given, environment), Interrupt()
+    if action == "status":
+        return each_target(targets, given, lambda target: status_of(target, order.relay))
+    return each_target(targets, given, lambda target: change(target, order, interrupt))
+
+
+def state_dir_of(given, environment):
+    """Where records and backups are (D1.6). UsageError where there is no home for them."""
+    folder = given.get("state-dir")
+    if folder:
+        return absolute_path(folder)
+    base = user_config_dir(environment)
+    if base is None:
+        raise UsageError("no HOME and no XDG_CONFIG_HOME: give --state-dir")
+    return base + "/mcp-lazy/registrations"
+
+
+def order_of(action, given):
+    """The Order of an action's options. UsageError (D1.2, D1.3, D1.5)."""
+    wanted = {}
+    for text in given.get("env", ()):
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError("config: --env is NAME=VALUE")
+        wanted[variable_name(name)] = value
+    keep = given.get("keep-backups", str(KEEP_BACKUPS))
+    if not keep.isascii() or not keep.isdigit():
+        raise UsageError("config: --keep-backups is a number")
+    relay = absolute_path(given["relay"]) if given.get("relay") else own_relay(action in ("wrap", "reapply", "watch"))
+    if action in ("wrap", "reapply", "watch"):
+        seen = program_stat(relay)
+        if seen is None or not seen[2]:
+            raise UsageError("config: the relay %s is not an executable file" % relay)
+    return Order("reapply" if action == "watch" else action, relay, wanted, [variable_name(name) for name in given.get("unset-env", ())],
+                 given.get("dry-run", False), given.get("recover", False), given.get("in-place", False), int(keep[:9]))
+
+
+def variable_name(name):
+    if name[:9] != "MCP_LAZY_" or set(name) & set(" .\t\n\r"):
+        raise UsageError("config: variables begin with MCP_LAZY_ and have no space or dot: %r" % name)
+    return name
+
+
+def own_relay(must_fit):
+    """The path of this program for a registration. UsageError if it is not one that clients may start (D1.5)."""
+    script = absolute_path(sys.argv[0])
+    for path in (resolved_path(script), script):
+        if is_relay(path, None):
+            return path
+    if must_fit:
+        raise UsageError("config: a registration needs a program whose name starts with mcp-lazy, this is %s: give --relay, or install it" % (
+            script.rpartition("/")[2]))
+    return script
+
+
+def targets_of(given, environment):
+    """The Targets of a command line. UsageError, LazyError."""
+    client, path, project = client_of(given, environment), file_of(given, environment), given.get("project")
+    if "server" in given:
+        return [Target(client, path, project, given["server"], given["state-dir"])]
+    whole = Target(client, path, project, "", given["state-dir"])
+    document = read_document(read_config(whole)[0], whole.path, client.is_toml)
+    return [Target(client, path, project, name, given["state-dir"]) for name in registrations_of(document, client, project)]
+
+
+def client_of(given, environment):
+    """The Client of a command line that names one server or all. UsageError; LazyError for those that keep YAML."""
+    client = find_client(given.get("client"))
+    if given.get("client") in YAML_CLIENTS or given.get("file", "").rpartition(".")[2] in ("yaml", "yml"):
+        raise LazyError(yaml_refusal(given, environment))
+    if client is None:
+        raise UsageError("config: --client is one of %s" % ", ".join(one.name for one in CLIENTS))
+    if ("server" in given) == given.get("all", False) or given.get("server") == "":
+        raise UsageError("config: --server NAME, or --all")
+    if "project" in given and client.name != "claude":
+        raise UsageError("config: --project is for claude")
+    return client
+
+
+def file_of(given, environment):
+    """The file that was named, or the client's own; of several the first that is there. UsageError without a home."""
+    if given.get("file"):
+        return absolute_path(given["file"])
+    client = find_client(given["client"])
+    paths = client_files(client.files, environment, user_config_dir(environment))
+    if not paths:
+        raise UsageError("config: no HOME: give --file")
+    return next((path for path in paths if file_identity(path) is not None), paths[0])
+
+
+def yaml_refusal(given, environment):
+    """What to do by hand for a client that keeps YAML."""
+    name = given.get("client")
+    template, command, args = YAML_CLIENTS.get(name, (given.get("file"), "command", "args"))
+    path = given.get("file") or "".join(client_files((template,), environment, None))
+    return ("%s is YAML, which is not edited here; put the relay in front by hand:\n  %s: %s\n  %s: [OLD COMMAND, OLD ARGS...]" % (
+        path, command, given.get("relay") or "/path/of/mcp-lazy", args))
+
+
+def each_target(targets, given, action, only_news=False):
+    """Do something for one target, or for all of them in turn, whatever fails; the exit status. `action` tells if it wrote."""
+    status, wrote = EXIT_OK, False
+    for target in targets:
+        try:
+            report, has_written = action(target)
+            wrote |= has_written
+            status = (has_written or not only_news) and say(canonical(report) + "\n") or status
+        except NotOurs as error:
+            if not given.get("all"):
+                raise
+            sys.stderr.write("mcp-lazy: left alone: %s\n" % error)
+        except LazyError as error:
+            if not given.get("all"):
+                raise
+            sys.stderr.write("mcp-lazy: %s\n" % error)
+            status = EXIT_FAILED
+    if wrote:
+        sys.stderr.write("mcp-lazy: restart or reconnect %s to use it\n" % given["client"])
+    return status
+
+
+def status_of(target, relay):
+    """(report, False) of what holds; warnings on stderr."""
+    report, trouble = registration_status(target, relay)
+    if trouble:
+        sys.stderr.write("mcp-lazy: %s has %s, %s will not load it\n" % (target.path, trouble, target.client.name))
+    if report.get("changed"):
+        sys.stderr.write("mcp-lazy: %s: no longer wrapped; reapply wraps it again, unwrap forgets it\n" % target.server)
+    return report, False
+
+
+def change(target, order, interrupt):
+    """(report of an Order carried out, did it write?)."""
+    report = change_registration(target, order, interrupt)
+    return report, bool(report["changedFields"]) and not order.dry_run
+
+
+def watch(given, order, environment):
+    """Reapply when the file has changed and was quiet for a while, until a signal (D8.6). What fails is said, and tried at the next change.
+
+    What the file was before a reapply counts as done, so that a change meanwhile is seen.
+    """
+    interrupt, state, since_s, done = Interrupt(), None, 0.0, None
+    client, path = client_of(given, environment), file_of(given, environment)
+    if "server" in given and read_metadata_file(Target(client, path, given.get("project"), given["server"], given["state-dir"])) is None:
+        raise LazyError("server %r of %s was never wrapped here: use wrap" % (given["server"], path))
+    while not interrupt.wait(WATCH_POLL_S):
+        now = file_identity(path)
+        if now != state:
+            state, since_s = now, monotonic_s()
+        elif now not in (None, done) and monotonic_s() - since_s >= WATCH_QUIET_S:
+            if not is_locked(Target(client, path, None, "", given["state-dir"])):
+                done = now
+                try:
+                    each_target(targets_of(given, environment), dict(given, all=True), lambda target: change(target, order, interrupt), True)
+                except LazyError as error:
+                    sys.stderr.write("mcp-lazy: %s\n" % error)
+    return EXIT_OK
+
+
+def config_list(given, environment):
+    """Every registration that clients know here, as a table or as JSON."""
+    only = find_client(given.get("client"))
+    if only is None and "client" in given:
+        raise UsageError("config: --client is one of %s" % ", ".join(one.name for one in CLIENTS))
+    rows = survey(environment, given["state-dir"], own_relay(False), only)
+    for row in rows:
+        for name in ("registration", "record", "here"):
+            row.pop(name)
+    if given.get("json"):
+        return say(canonical(rows) + "\n")
+    lines = [("CLIENT", "SERVER", "KIND", "WRAPPED", "FILE")]
+    for row in rows:
+        wrapped = "yes" if row["managed"] and row["wrapped"] else "by hand" if row["wrapped"] else "not any more" if row["managed"] else "no"
+        lines.append((row["client"], row["server"] if row["server"] is not None else "-", row["kind"] or ("?" if row["problem"] else "none"),
+                      wrapped if row["kind"] == "stdio" else "-",
+                      row["file"] + (" in %s" % row["project"] if row["project"] else "") + (": %s" % row["problem"] if row["problem"] else "")))
+    lines = [[printable(word).replace("\n", " ") for word in line] for line in lines]
+    return say("\n".join(map(str.rstrip, table_lines(lines) if rows else ["no client's file was found"])) + "\n")
+
+
+# -- doctor ------------------------------------------------------------------------
+
+DOCTOR_USAGE = """usage: mcp-lazy doctor [--json] [--state-dir D]
+
+Looks at this program, its folders, the clients' files and each registration; starts no server.
+Exit status 1 if something is wrong; each line that says so names the command that mends it.
+"""
+RELAY_LIMIT_S = 5.0
+LOG_TAIL_BYTES = 65536
+LOG_TROUBLES = ("cannot ", "failed", "exceeded", "refused", "not dead")
+Finding = record("Finding", "what good text mend", "One thing looked at: is it good (None: only worth knowing)? and what mends it")
+
+
+def doctor_command(words):
+    """Look at everything that a registration needs; the exit status says whether something is wrong."""
+    if set(words) & {"-h", "-help", "--help"}:
+        return say(DOCTOR_USAGE)
+    environment = current_environment()
+    given, others = read_words(words, {"json": BOOLEAN, "state-dir": TEXT}, "doctor")
+    if others:
+        raise UsageError("doctor takes no words: %r" % others[0])
+    named_dir, given["state-dir"] = given.get("state-dir"), state_dir_of(given, environment)
+    findings = own_findings(given, environment) + client_findings(given, environment, named_dir)
+    status = EXIT_FAILED if any(finding.good is False for finding in findings) else EXIT_OK
+    if given.get("json"):
+        return say(canonical([{name: getattr(finding, name) for name in finding.__slots__} for finding in findings]) + "\n") or status
+    lines = []
+    for finding in findings:
+        mark = {True: "ok", False: "WRONG", None: "-"}[finding.good]
+        lines.append("%-6s %s: %s" % (mark, finding.what, finding.text))
+        lines += ["       mend it: " + finding.mend] if finding.mend else []
+    return say("\n".join(printable(line).replace("\n", " ") for line in lines) + "\n") or status
+
+
+def own_findings(given, environment):
+    """What this program needs itself."""
+    titled = set_title([b"mcp-lazy", b"doctor"])
+    found = [Finding("mcp-lazy", True, "%s, Python %s at %s" % (VERSION, sys.version.split()[0], sys.executable), None),
+             Finding("process title", True, "is set in place" if titled else "is set by one more exec at each start", None)]
+    records = given["state-dir"]
+    for what, folder in (("recordings", recordings_folder(environment)), ("bytecode", bytecode_path(environment)), ("records", records),
+                         ("locks", records + "/locks"), ("backups", records + "/backups")):
+        facts = file_identity(folder) if folder else None
+        if facts is None:
+            found.append(Finding(what, None, "%s is not there yet" % folder if folder else "there is no home: compiled at each start", None))
+            continue
+        trouble = private_dir_trouble(folder, create=False)
+        path = shell_word(folder)
+        mend = "chmod go-w %s" % path if trouble and "may write" in trouble else "mv %s %s" % (path, shell_word(folder + ".old"))
+        found.append(Finding(what, not trouble, "%s, mode %04o%s" % (folder, facts.mode, ": " + trouble if trouble else ""),
+                             mend if trouble else None))
+    return found
+
+
+def shell_word(text):
+    from shlex import quote
+    return quote(text)
+
+
+def client_findings(given, environment, named_dir):
+    """The files of clients, and each registration in them. named_dir: what --state-dir said, for the commands that mend."""
+    found, trials = [], RelayTrials()
+    for row in survey(environment, given["state-dir"], own_relay(False)):
+        options = ["--client", row["client"], "--file", row["file"], "--server=" + (row["server"] or "")]
+        options += ["--project", row["project"]] if row["project"] else []
+        options += ["--state-dir", named_dir] if named_dir else []
+        where = "%s %s" % (row["client"], row["file"] if row["server"] is None else row["server"])
+        found += [Finding(where, *words) for words in row_findings(row, " ".join(map(shell_word, options)), trials, environment)]
+    return found
+
+
+def config_line(options, *actions):
+    """The command that a person may paste, or several."""
+    return "; ".join("mcp-lazy config %s %s" % (action, options) for action in actions)
+
+
+def row_findings(row, options, trials, environment):
+    """[(good, text, mend)] of one row of the survey."""
+    if row["problem"]:
+        by_hand = "put it right by hand, in %s" % row["file"]
+        return [(False, row["problem"], "rm %s" % shell_word(row["record"]) if type(row["record"]) is str else by_hand)]
+    if row["kind"] != "stdio":
+        return [(None, "remote, nothing to relay" if row["kind"] else "no servers", None)]
+    if not row["wrapped"]:
+        return [(False, "is not wrapped any more", config_line(options, "reapply")) if row["managed"] else (None, "is not wrapped", None)]
+    entry = row["registration"]
+    if row["managed"] and not is_wrapped(entry, row["record"]):
+        return [(False, "starts another relay than the one that was put there", config_line(options, "unwrap", "unwrap --recover"))]
+    trouble = trials.trouble(row["relay"], may_start=row["managed"] or not row["here"])
+    if trouble:
+        mend = config_line(options, "reapply") if row["managed"] else config_line(options, "unwrap --recover") \
+            if is_recoverable(entry, None) else "put the command back by hand, in %s" % row["file"]
+        return [(False, "its relay %s %s" % (row["relay"], trouble), mend)]
+    return [arguments_finding(row, entry, environment)]
+
+
+def arguments_finding(row, entry, environment):
+    """What the relay makes of a registration's arguments and variables; no value is told."""
+    settings, by_hand = dict(environment), "put its arguments or variables right by hand, in %s" % row["file"]
+    try:
+        settings.update((filesystem_bytes(name), filesystem_bytes(value)) for name, value in (entry.env or {}).items())
+        words = list(map(text_of, entry.args or ()))
+        options = make_run(words, settings, False)[0]
+    except UsageError as error:
+        return False, "its relay refuses what it is given: %s" % str(error).partition("\n")[0].partition(": ")[0], by_hand
+    except ValueError:
+        return False, "it holds characters that no program can be given", by_hand
+    if options is None:
+        return False, "its relay only tells its version", by_hand
+    good, text, mend = recording_finding(options, words)
+    return good, "wrapped%s, %s" % ("" if row["managed"] else " by hand", text), mend
+
+
+def recording_finding(options, words):
+    """(good, what is known of the recording and the last error, what mends it) for a relay's options."""
+    if any("$" in word or "{env:" in word for word in words):
+        return True, "its recording was not looked for: the client puts variables into the arguments", None
+    folder, key = options.cache_dir, options.name or file_key(*options.command[:2])
+    facts = file_facts("%s/%s.json" % (folder, key))
+    item = Stored(folder, key, facts) if facts else None
+    lines = file_tail(options.log_file, LOG_TAIL_BYTES).decode("utf-8", "replace").splitlines() if options.log_file else []
+    wrong = [line for line in lines if is_trouble(line)]
+    error = "; last error: %s" % wrong[-1][:200] if wrong else ""
+    if item is not None and item.problem:
+        return False, "its recording cannot be used: %s%s" % (item.problem, error), "mcp-lazy cache clear --cache-dir %s %s" % (
+            shell_word(folder), key)
+    return True, ("recorded %s ago" % age_text(wall_s() - item.recorded_s()) if item else "not recorded yet") + error, None
+
+
+def is_trouble(line):
+    """Does a line of a relay's log tell of something that went wrong?"""
+    return any(word in line for word in LOG_TROUBLES) or "exited (" in line and "exited (exit status 0)" not in line
+
+
+class RelayTrials:
+    """Starts each relay once, to see whether it does."""
+
+    def __init__(self):
+        self._known, self._signals, self._stopped = {}, SignalPipe(), False
+
+    def trouble(self, word, may_start):
+        """None if a relay starts and ends with 0 for --version within 5 s, else what happened.
+
+        may_start=False: look only. A file of the working folder may have come with a stranger's project.
+        """
+        path = find_program(word)
+        if path is None:
+            return "is not there, or not executable"
+        if path not in self._known and may_start:
+            self._known[path] = self._start(path)
+        return self._known.get(path)
+
+    def _start(self, path):
+        loop, processes, null, ended = Loop(), Processes(), open_null(2), []
+        end_s = monotonic_s() + RELAY_LIMIT_S
+        try:
+            pid = processes.spawn([path, "--version"], (null, null, null))
+            loop.watch(self._signals.fd, lambda: self._signalled(processes, ended))
+            loop.set_timer("limit", end_s, lambda: processes.kill_group(pid, SIGKILL))
+            while not ended and not self._stopped:
+                loop.turn()
+        except SpawnError as error:
+            return "does not start: %s" % error
+        finally:
+            processes.close()
+            loop.close()
+            close_quietly(null)
+        if self._stopped:
+            raise LazyError("stopped by a signal")
+        if monotonic_s() >= end_s:
+            return "gave no answer within %g s" % RELAY_LIMIT_S
+        return None if ended[0][1] == 0 else "does not start: %s" % describe_exit(ended[0][1])
+
+    def _signalled(self, processes, ended):
+        self._stopped = bool(self._signals.read() & set(STOP_SIGNALS))
+        ended += processes.collect()
 
 
 # -- demo --------------------------------------------------------------------------

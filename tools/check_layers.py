@@ -19,6 +19,7 @@ from scopes import bound, loads, own_names, top_level
 
 KERNEL_MODULES = set("os posix fcntl signal _signal select selectors socket _socket time"
                      " subprocess resource".split())
+KERNEL = (3, 8.75)      # L8c is the half of L3 that relays do not load
 NETWORK_MODULES = {"ssl", "http"}
 HOT_MODULES = {"__future__", "sys", "posix", "_signal", "errno", "time", "_json", "_sha2", "_sha256"}
 FALLBACK_MODULES = {"signal", "json", "hashlib"}    # public twins, inside except ImportError
@@ -44,12 +45,12 @@ def upward_names(module):
 
 
 def doors(module):
-    """The system is touched in L3 only, the network stack from L12 on, the exit in L15."""
+    """The system is touched in L3 and its cold half only, the network stack from L12 on, the exit in L15."""
     kernel = set()      # names that top-level imports bind to modules of the kernel
     for node in module.beyond_launcher(ast.walk(module.tree)):
         number = module.layer_at(node.lineno).number
         for root in roots(node):
-            if root in KERNEL_MODULES and number not in (0, 3):
+            if root in KERNEL_MODULES and number not in (0,) + KERNEL:
                 yield node.lineno, "%s imports %s, only L3 may" % (tag_of(number), root)
             if root in NETWORK_MODULES and number < 12:
                 yield node.lineno, "%s imports %s, only L12 and up may" % (tag_of(number), root)
@@ -59,7 +60,7 @@ def doors(module):
             yield node.lineno, "%s leaves the program, only L15 may" % tag_of(number)
     for node in module.beyond_launcher(loads(module.tree)):
         number = module.layer_at(node.lineno).number
-        if node.id in kernel and number != 3:
+        if node.id in kernel and number not in KERNEL:
             yield node.lineno, "%s uses `%s`, only L3 may" % (tag_of(number), node.id)
 
 

@@ -6,7 +6,7 @@
 
 A layer begins at its banner (`# L5 CHILD - ...`) and ends before the next one.
 Whatever stands above the first banner belongs to the first layer.  L6b is a layer of its
-own between L6 and L7 (its number here is 6.5), and so is L8b.
+own between L6 and L7 (its number here is 6.5), and so are L8b, L8c (8.75) and others.
 """
 
 import ast
@@ -18,7 +18,8 @@ import tokenize
 
 from scopes import bound, loads
 
-BANNER = re.compile(r"^# L(\d+b?) ([A-Z]+) - ")
+BANNER = re.compile(r"^# L(\d+[bc]?) ([A-Z]+) - ")
+PARTS = {"": 0, "b": 0.5, "c": 0.75}
 RULE = re.compile(r"^# [=-]{20,}$")
 FIELD = re.compile(r"\b(Uses|Used by|Owns|Never|Tests):")
 DEFAULT_MODULE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
@@ -26,12 +27,12 @@ DEFAULT_MODULE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__
 
 
 def number_of(digits):
-    """6 for "6", 6.5 for "6b"."""
-    return int(digits.rstrip("b")) + digits.endswith("b") / 2
+    """6 for "6", 6.5 for "6b", 8.75 for "8c"."""
+    return int(digits.rstrip("bc")) + PARTS[digits.lstrip("0123456789")]
 
 
 def tag_of(number):
-    return "L%d%s" % (number, "b" if number % 1 else "")
+    return "L%d%s" % (number, {part: letter for letter, part in PARTS.items()}[number % 1])
 
 
 class Layer:

@@ -12,8 +12,15 @@ BUDGETS = dict(enumerate([130, 300, 600, 560, 450, 350, 480, 800, 350,
                           450, 800, 850, 850, 550, 1200, 700]))
 BUDGETS[6.5] = 600      # L6b, cut out of L6 and L7 when the second era came
 BUDGETS[8.5] = 330      # L8b, cut out of L15: what a relay needs of the command line
+BUDGETS[8.75] = 230     # L8c, the half of L3 that relays do not load
+BUDGETS[9.5] = 300      # L9b, cut out of L15: recordings for people
+BUDGETS[10.5] = 260     # L10b, JSON by spans: the TOML editor's other half
+BUDGETS[11] = 550       # with L11b the 850 of the design, and 100 more
+BUDGETS[11.5] = 400     # L11b, cut out of L11: the write
 GENERATED = 10      # copied in by a tool, so not among the hand-written lines
-TOTAL = 8300
+# The 8,300 of the first design did not know the second era (L6b), nor that every file of every client and each
+# failure of a write asks for lines of its own. The limit of each layer is what holds; this is their sum, with HTTP and hub.
+TOTAL = 12500
 LINES = {ast.ClassDef: 250, ast.FunctionDef: 60, ast.AsyncFunctionDef: 60}
 COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try)
 
