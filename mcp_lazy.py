@@ -1942,7 +1942,7 @@ def file_tail(path, size):
     """The last `size` bytes of a file, b"" if it cannot be read."""
     try:
         fd = posix.open(path, posix.O_RDONLY | posix.O_NONBLOCK | posix.O_CLOEXEC)
-    except OSError:
+    except (OSError, ValueError):
         return b""
     try:
         end = posix.lseek(fd, 0, 2)
@@ -7470,7 +7470,7 @@ def size_text(size):
 # Never:  is edited here: tools/embed.py copies vendor/toml_edit.py between the two markers
 # Tests:  tests/test_l10_toml.py
 # ----------------------------------------------------------------------------
-# == toml_edit begin: sha256 5bd42ac00524195eeffee8c18aae0fbd1811bd5f351d31b321f1d26a8a147c3a, do not edit here ==
+# == toml_edit begin: sha256 2e995ea7366a961be42ecdaef11bab66408b59df117d835885778e24ce9ee3fa, do not edit here ==
 """A TOML 1.1 reader that knows where everything stands, and an editor that changes nothing else.
 
     document = toml_document(raw)              bytes in; TomlError where they are no TOML 1.1
@@ -7682,7 +7682,7 @@ class _TomlScanner:
         if token[4:5] == "-" or token[2:3] == ":":
             return self.moment(pos)
         if token:
-            raise self.error("`%.40s` is no value (text needs quotes)" % token, pos)
+            raise self.error("no value that TOML knows (text needs quotes)", pos)
         raise self.wrong(pos, "a value")
 
     def integer(self, token, pos):
@@ -10059,14 +10059,14 @@ def own_findings(given, environment):
     for what, folder in (("recordings", recordings_folder(environment)), ("bytecode", bytecode_path(environment)), ("records", records),
                          ("locks", records + "/locks"), ("backups", records + "/backups")):
         facts = file_identity(folder) if folder else None
-        if facts is None:
+        if facts is None and (not folder or file_facts(folder) is None):  # else a symlink to nothing
             found.append(Finding(what, None, "%s is not there yet" % folder if folder else "there is no home: compiled at each start", None))
             continue
         trouble = private_dir_trouble(folder, create=False)
         path = shell_word(folder)
         mend = "chmod go-w %s" % path if trouble and "may write" in trouble else "mv %s %s" % (path, shell_word(folder + ".old"))
-        found.append(Finding(what, not trouble, "%s, mode %04o%s" % (folder, facts.mode, ": " + trouble if trouble else ""),
-                             mend if trouble else None))
+        mode = ", mode %04o" % facts.mode if facts else ""
+        found.append(Finding(what, not trouble, "%s%s%s" % (folder, mode, ": " + trouble if trouble else ""), mend if trouble else None))
     return found
 
 
@@ -10096,7 +10096,7 @@ def row_findings(row, options, trials, environment):
     """[(good, text, mend)] of one row of the survey."""
     if row["problem"]:
         by_hand = "put it right by hand, in %s" % row["file"]
-        return [(False, row["problem"], "rm %s" % shell_word(row["record"]) if type(row["record"]) is str else by_hand)]
+        return [(False, row["problem"], "rm -r %s" % shell_word(row["record"]) if type(row["record"]) is str else by_hand)]
     if row["kind"] != "stdio":
         return [(None, "remote, nothing to relay" if row["kind"] else "no servers", None)]
     if not row["wrapped"]:
@@ -10140,8 +10140,7 @@ def recording_finding(options, words):
     wrong = [line for line in lines if is_trouble(line)]
     error = "; last error: %s" % wrong[-1][:200] if wrong else ""
     if item is not None and item.problem:
-        return False, "its recording cannot be used: %s%s" % (item.problem, error), "mcp-lazy cache clear --cache-dir %s %s" % (
-            shell_word(folder), key)
+        return False, "its recording cannot be used: %s%s" % (item.problem, error), "rm -r %s" % shell_word(item.path)
     return True, ("recorded %s ago" % age_text(wall_s() - item.recorded_s()) if item else "not recorded yet") + error, None
 
 

@@ -294,7 +294,7 @@ INVALID = [
     ("[]", 1, 2, "a key"), ("[a", 1, 3, "`.` or `]`"), ("[a]]", 1, 4, "end of line"), ("[[a]", 1, 4, "`]]`"),
     ("[a\n]", 1, 3, "`]`"), ("[ [a]]", 1, 3, "a key"), ("[a.]", 1, 4, "a key"),
     ("[a] b = 1", 1, 5, "end of line"), ("[a]\n[[b] ]", 2, 4, "`]]`"), ("a = 1\n\n  ]", 3, 3, "`]`"),
-    ("k = abc", 1, 5, "`abc` is no value (text needs quotes)"),
+    ("k = abc", 1, 5, "no value that TOML knows (text needs quotes)"),
     ("a = 1\x00", 1, 6, "control character U+0000"), ("# a\x01b", 1, 4, "U+0001"), ("# a\x7f", 1, 4, "U+007F"),
     ("a = 1 # \x1f\n", 1, 9, "U+001F"), ("\x0ca = 1", 1, 1, "U+000C"),
     ("a = 1\rb = 2", 1, 6, "carriage return"), ("# a\rb = 1", 1, 4, "carriage return"),

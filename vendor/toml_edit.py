@@ -209,7 +209,7 @@ class _TomlScanner:
         if token[4:5] == "-" or token[2:3] == ":":
             return self.moment(pos)
         if token:
-            raise self.error("`%.40s` is no value (text needs quotes)" % token, pos)
+            raise self.error("no value that TOML knows (text needs quotes)", pos)
         raise self.wrong(pos, "a value")
 
     def integer(self, token, pos):
