@@ -9126,6 +9126,10 @@ Order = record("Order", "action relay wanted unwanted dry_run recover in_place k
 Found = record("Found", "raw facts document registration metadata_raw metadata", "A registration, and the file it was read from")
 
 
+class BadRecord(LazyError):
+    """A record that says nothing about this registration."""
+
+
 class Conflict(LazyError):
     """The file is not what it was when it was read; nothing of ours is in it."""
 
@@ -9222,7 +9226,7 @@ def checked_metadata(target, raw):
     try:
         return read_metadata(raw, target.client.name, target.path, target.server)
     except LazyError:
-        raise LazyError("the record %s is not valid or belongs to another file; remove it to go on without it" % (
+        raise BadRecord("the record %s is not valid or belongs to another file; remove it to go on without it" % (
             target.metadata_path)) from None
 
 
@@ -9535,7 +9539,8 @@ def file_rows(client, path, state_dir, relay):
                 rows.append(server_row(Target(client, path, project, server, state_dir), found, relay))
         trouble = strict_trouble(client, document) and "%s will not load it: it has %s" % (client.name, strict_trouble(client, document))
     except LazyError as error:
-        trouble = str(error).replace(place.path + ": ", "", 1)
+        trouble = str(error)
+        trouble = trouble[len(place.path) + 2:] if trouble.startswith(place.path + ": ") else trouble
     if trouble or not rows:
         rows.append(empty_row(place, trouble))
     return rows
@@ -9563,7 +9568,7 @@ def server_row(target, found, relay):
             row["managed"] = row["record"] is not None
             row["wrapped"] = row["wrapped"] or is_wrapped(found, row["record"])
         except LazyError as error:
-            row.update({"problem": str(error), "record": target.metadata_path})
+            row.update({"problem": str(error), "record": target.metadata_path if isinstance(error, BadRecord) else None})
         row["relay"] = found.command if row["wrapped"] else None
     return row
 
@@ -9621,7 +9626,9 @@ def paths_command(words):
         raise UsageError("paths takes no words")
     environment = current_environment()
     state, log_path = dsh_paths("NAME", environment)
+    config_dir = user_config_dir(environment)
     rows = (("recordings", recordings_folder(environment)), ("bytecode", bytecode_path(environment) or "none: compiled at each start"),
+            ("records of config", config_dir + "/mcp-lazy/registrations" if config_dir else "none: give --state-dir"),
             ("with --name: recording", state + "/NAME.json"), ("with --name: log", log_path))
     return say("".join("%-23s %s\n" % row for row in rows))
 
@@ -10065,6 +10072,8 @@ def own_findings(given, environment):
         trouble = private_dir_trouble(folder, create=False)
         path = shell_word(folder)
         mend = "chmod go-w %s" % path if trouble and "may write" in trouble else "mv %s %s" % (path, shell_word(folder + ".old"))
+        if not trouble and facts.mode & 0o700 != 0o700:
+            trouble, mend = "its owner may not use it", "chmod u+rwx %s" % path
         mode = ", mode %04o" % facts.mode if facts else ""
         found.append(Finding(what, not trouble, "%s%s%s" % (folder, mode, ": " + trouble if trouble else ""), mend if trouble else None))
     return found
@@ -10077,22 +10086,32 @@ def shell_word(text):
 
 def client_findings(given, environment, named_dir):
     """The files of clients, and each registration in them. named_dir: what --state-dir said, for the commands that mend."""
-    found, trials = [], RelayTrials()
+    found, trials, program = [], RelayTrials(), own_words()
     for row in survey(environment, given["state-dir"], own_relay(False)):
         options = ["--client", row["client"], "--file", row["file"], "--server=" + (row["server"] or "")]
         options += ["--project", row["project"]] if row["project"] else []
         options += ["--state-dir", named_dir] if named_dir else []
-        where = "%s %s" % (row["client"], row["file"] if row["server"] is None else row["server"])
-        found += [Finding(where, *words) for words in row_findings(row, " ".join(map(shell_word, options)), trials, environment)]
+        where = "%s %s%s" % (row["client"], row["file"] if row["server"] is None else row["server"], (
+            " in %s" % (row["project"] or row["file"]) if row["server"] is not None and (row["project"] or row["here"]) else ""))
+        commands = [program + " config ", " " + " ".join(map(shell_word, options))]
+        found += [Finding(where, *words) for words in row_findings(row, commands, trials, environment)]
     return found
 
 
-def config_line(options, *actions):
-    """The command that a person may paste, or several."""
-    return "; ".join("mcp-lazy config %s %s" % (action, options) for action in actions)
+def own_words():
+    """How a person starts this program again, for a shell."""
+    path = find_program("mcp-lazy")
+    if path is not None and resolved_path(path) == resolved_path(sys.argv[0]):
+        return "mcp-lazy"
+    return " ".join(map(shell_word, own_command()))
 
 
-def row_findings(row, options, trials, environment):
+def config_line(commands, *actions):
+    """The command that a person may paste, or several. commands: what stands before the action and behind it."""
+    return "; ".join(action.join(commands) for action in actions)
+
+
+def row_findings(row, commands, trials, environment):
     """[(good, text, mend)] of one row of the survey."""
     if row["problem"]:
         by_hand = "put it right by hand, in %s" % row["file"]
@@ -10100,13 +10119,13 @@ def row_findings(row, options, trials, environment):
     if row["kind"] != "stdio":
         return [(None, "remote, nothing to relay" if row["kind"] else "no servers", None)]
     if not row["wrapped"]:
-        return [(False, "is not wrapped any more", config_line(options, "reapply")) if row["managed"] else (None, "is not wrapped", None)]
+        return [(False, "is not wrapped any more", config_line(commands, "reapply")) if row["managed"] else (None, "is not wrapped", None)]
     entry = row["registration"]
     if row["managed"] and not is_wrapped(entry, row["record"]):
-        return [(False, "starts another relay than the one that was put there", config_line(options, "unwrap", "unwrap --recover"))]
+        return [(False, "starts another relay than the one that was put there", config_line(commands, "unwrap", "unwrap --recover"))]
     trouble = trials.trouble(row["relay"], may_start=row["managed"] or not row["here"])
     if trouble:
-        mend = config_line(options, "reapply") if row["managed"] else config_line(options, "unwrap --recover") \
+        mend = config_line(commands, "reapply") if row["managed"] else config_line(commands, "unwrap --recover") \
             if is_recoverable(entry, None) else "put the command back by hand, in %s" % row["file"]
         return [(False, "its relay %s %s" % (row["relay"], trouble), mend)]
     return [arguments_finding(row, entry, environment)]
@@ -10163,6 +10182,8 @@ class RelayTrials:
         path = find_program(word)
         if path is None:
             return "is not there, or not executable"
+        if path[:1] != "/":
+            return "has a relative path: which file it is depends on the folder that the client starts in"
         if path not in self._known and may_start:
             self._known[path] = self._start(path)
         return self._known.get(path)
