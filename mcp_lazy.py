@@ -8617,7 +8617,7 @@ def json_literal(text):
 # keep their spelling.
 # ----------------------------------------------------------------------------
 # A client's file is read whole, and parsed twice.
-MAX_CONFIG_BYTES = 128 * 1024 * 1024
+MAX_CONFIG_BYTES = 64 * 1024 * 1024
 METADATA_SCHEMA = 1
 FIELDS = ("command", "args", "env")
 
@@ -8646,8 +8646,8 @@ YAML_CLIENTS = {"goose": ("~/.config/goose/config.yaml", "cmd", "args"), "contin
 
 Registration = record("Registration", "name paths is_array command args env", (
     "One stdio server: the paths of its fields, is its command one array?, the values; None for what is not there"))
-Intent = record("Intent", "changes fields metadata", (
-    "{field: new value, None to remove it}, the fields to report, the metadata to keep (spans not yet in it)"))
+Intent = record("Intent", "changes fields metadata restored", (
+    "{field: new value, None to remove it}, the fields to report, the metadata to keep (without spans), the fields that go back to what they were"))
 Edited = record("Edited", "raw spans", "A document with a plan carried out, and the spans that undo it")
 
 
@@ -8832,6 +8832,12 @@ def is_relay(command, relay):
     return command == relay or command.rpartition("/")[2].lower().startswith("mcp-lazy")
 
 
+def runs_our_script(found):
+    """Is it an interpreter with this program behind it, as one registers it where `env -S` is missing?"""
+    script = next((word for word in map(text_of, found.args or ()) if word[:1] != "-"), "")
+    return "python" in found.command.rpartition("/")[2] and is_relay(script.replace("mcp_lazy", "mcp-lazy"), None)
+
+
 def is_wrapped(found, metadata):
     """Is its command the relay that the metadata speaks of (D3.3)?"""
     return metadata is not None and found.command in (metadata["relay"], metadata.get("priorRelay"))
@@ -8864,9 +8870,10 @@ def plan_wrap(found, old, relay, wanted, unwanted):
     `old` is the metadata there is, or None; `wanted` {name: value} of variables to set, `unwanted` names to give up.
     """
     wrapped = is_wrapped(found, old)
-    script = text_of(found.args[0]) if found.args and "python" in found.command.rpartition("/")[2] else ""
-    if not wrapped and (is_relay(found.command, relay) or script and is_relay(script.replace("mcp_lazy", "mcp-lazy"), relay)):
+    if not wrapped and (is_relay(found.command, relay) or runs_our_script(found)):
         raise NotOurs("server %r already starts a relay that is not managed here: take it out with unwrap --recover" % found.name)
+    if not wrapped and found.command[:1] == "-":
+        raise LazyError("server %r: the relay would take its command for an option of its own" % found.name)
     stored = old["managedEnv"] if old else {}
     managed = {name: value for name, value in dict(stored, **wanted).items() if name not in unwanted}
     env, changes = found.env or {}, {}
@@ -8888,7 +8895,9 @@ def plan_wrap(found, old, relay, wanted, unwanted):
     metadata.update({"command": command, "args": list(map(text_of, args)), "hadEnv": had_env, "priorRelay": prior})
     dropped = {name: old["baseEnv"].get(name) for name in unwanted if name in stored and env.get(name) == stored[name]}
     changes.update({"env." + name: value for name, value in dict(dropped, **managed).items()})
-    return finished_plan(found, changes, {key: value for key, value in metadata.items() if value is not None})
+    plan = finished_plan(found, changes, {key: value for key, value in metadata.items() if value is not None})
+    plan.restored = {"env." + name for name in dropped}
+    return plan
 
 
 def env_before(found, stored, old):
@@ -8911,7 +8920,7 @@ def finished_plan(found, changes, metadata):
     if found.is_array and changes.keys() & {"command", "args"}:
         words = [changes.pop("command", found.command)] + (changes.pop("args", found.args) or [])
         changes["command"], fields = words, sorted(set(fields) - {"args"} | {"command"})
-    return Intent(changes, fields, metadata)
+    return Intent(changes, fields, metadata, set(changes))
 
 
 def plan_unwrap(found, old):
@@ -8928,7 +8937,7 @@ def plan_unwrap(found, old):
     if old.get("hadEnv") is False and not env and found.env is not None:
         changes = {field: value for field, value in changes.items() if field[:4] != "env."}
         plan = finished_plan(found, changes, None)
-        return Intent(dict(plan.changes, env=None), sorted(plan.fields + ["env"]), None)
+        return Intent(dict(plan.changes, env=None), sorted(plan.fields + ["env"]), None, set(plan.changes) | {"env"})
     return finished_plan(found, changes, None)
 
 
@@ -8986,24 +8995,23 @@ def array_edits(document, found, words):
     return document.edits([(path, words)])
 
 
-def edited(document, found, plan, old_spans, undo):
+def edited(document, found, plan, old_spans):
     """The Edited document of a plan. LazyError if what comes out is not what was planned.
 
-    `old_spans` are those of the metadata there is. undo=True: where they still hold, their old bytes come back.
+    `old_spans` are those of the metadata there is: where they still hold, what is restored gets its old bytes.
     """
-    expected = document.value
+    expected, error = document.value, None
     for field, value in plan.changes.items():
         expected = with_value(expected, path_of(found, field), value)
     places = [(place, span) for place, span in ((place_of(document, found, span), span) for span in old_spans) if place]
-    ways = [lambda: undo_edits(document, found, plan.changes, places)] if undo else []
-    error = None
-    for way in ways + [lambda: plan_edits(document, found, plan.changes)]:
+    for restored in (plan.restored, set()):  # the exact way first, then the rules alone
         try:
-            edits = way()
-            raw = spliced(document.raw, edits)
-            parsed = json_document(raw) if isinstance(document, JsonDocument) else toml_document(raw)
-            if same_value(parsed.value, expected) or undo and same_value(without_null(parsed.value, found.paths["env"]), expected):
-                return Edited(raw, [] if undo else spans_after(document, found, edits, places))
+            back, left, kept = undo_edits(found, plan.changes, restored, places)
+            edits = plan_edits(document, found, left)
+            raw = spliced(document.raw, sorted(back + edits, key=lambda edit: edit[1:3]))
+            parsed = (json_document(raw) if isinstance(document, JsonDocument) else toml_document(raw)).value
+            if same_value(parsed, expected) or restored and same_value(without_null(parsed, found.paths["env"]), expected):
+                return Edited(raw, spans_after(document, found, edits, kept))
         except ValueError as refused:
             error = refused
     raise LazyError("this form cannot be edited%s. By hand: put the path of the relay into command, and the old "
@@ -9014,32 +9022,41 @@ def place_of(document, found, span):
     """(start, end) of the bytes that an edit of ours left, None if they are not there any more."""
     path, new, at = path_of(found, span["field"]), span["new"].encode("utf-8"), span["at"]
     place = document.find(path)
-    if place is None or place.span is None:
+    if place is None or place.span is None or found.is_array and span["field"] == "command":  # there the rules are exact
         return None
-    if found.is_array and span["field"] == "command":
-        start = document.elements(path)[0][0]
-        end = start + len(new)
-    else:
-        start = place.span[0] if at is None else place.member[0] - at
-        end = place.span[1] if at is None else start + len(new)
+    start = place.span[0] if at is None else place.member[0] - at
+    end = place.span[1] if at is None else start + len(new)
     return (start, end) if start >= 0 and document.raw[start:end] == new else None
 
 
-def undo_edits(document, found, changes, places):
-    """The edits that undo `changes`: the bytes of before where ours are still there, the rules of the format elsewhere."""
-    exact, left = [], dict(changes)
+def undo_edits(found, changes, restored, places):
+    """(edits that put the bytes of before back, the changes that are left for the rules, the places that stay).
+
+    Where all variables go back, so does the env that was made for them.
+    """
+    exact, kept, left = [], [], dict(changes)
+    whole_env = all(field in restored for field in changes)
     for (start, end), span in places:
         field = span["field"]
-        mine = [name for name in left if name == field or field == "env" and name[:4] == "env."]
+        mine = [name for name in left if name in restored and (name == field or whole_env and field == "env" and name[:4] == "env.")]
         if mine and (field[:4] != "env." or "env" not in left):  # else the whole env goes, by the rules
             exact.append((path_of(found, field), start, end, (span["old"] or "").encode("utf-8"), None))
             left = {name: value for name, value in left.items() if name not in mine}
-    return sorted(exact + plan_edits(document, found, left), key=lambda edit: edit[1:3])
+        else:
+            kept.append(((start, end), span))
+    return exact, left, kept
 
 
 def spans_after(document, found, edits, places):
-    """The spans for the metadata: what each edit put in place of what; an edit inside an older place extends that one."""
-    spans, rest = [], list(edits)
+    """The spans for the metadata: what each edit put in place of what; an edit inside an older place extends that one.
+
+    What goes into an empty env counts as one place: its members share their commas and blanks.
+    """
+    spans, rest, env = [], list(edits), document.find(found.paths["env"])
+    is_empty = env is not None and env.span and env.value == {} and all(span["field"] != "env" for _, span in places)
+    if is_empty and any(field_of(found, edit[0])[:4] == "env." for edit in edits):
+        old = document.raw[env.span[0]:env.span[1]].decode("utf-8")
+        places = places + [(env.span, {"field": "env", "at": None, "new": old, "old": old})]
     for (start, end), span in places:
         inside = [edit for edit in rest if start <= edit[1] and edit[2] <= end and not edit[1] == edit[2] in (start, end)]
         rest = [edit for edit in rest if edit not in inside]
@@ -9275,7 +9292,7 @@ def planned(target, order):
         found = find_target(target)
         plan = plan_of(found, order)
         spans = found.metadata["spans"] if found.metadata else []
-        return found, plan, edited(found.document, found.registration, plan, spans, order.action == "unwrap")
+        return found, plan, edited(found.document, found.registration, plan, spans)
     except LazyError as error:
         raise type(error)("%s; nothing was changed" % error) from None
 
@@ -10091,6 +10108,7 @@ def client_findings(given, environment, named_dir):
         options = ["--client", row["client"], "--file", row["file"], "--server=" + (row["server"] or "")]
         options += ["--project", row["project"]] if row["project"] else []
         options += ["--state-dir", named_dir] if named_dir else []
+        options += [] if is_relay(own_relay(False), None) else ["--relay", "/path/of/mcp-lazy"]
         where = "%s %s%s" % (row["client"], row["file"] if row["server"] is None else row["server"], (
             " in %s" % (row["project"] or row["file"]) if row["server"] is not None and (row["project"] or row["here"]) else ""))
         commands = [program + " config ", " " + " ".join(map(shell_word, options))]
@@ -10114,7 +10132,7 @@ def config_line(commands, *actions):
 def row_findings(row, commands, trials, environment):
     """[(good, text, mend)] of one row of the survey."""
     if row["problem"]:
-        by_hand = "put it right by hand, in %s" % row["file"]
+        by_hand = None if row["problem"].startswith("cannot read") else "put it right by hand, in %s" % row["file"]
         return [(False, row["problem"], "rm -r %s" % shell_word(row["record"]) if type(row["record"]) is str else by_hand)]
     if row["kind"] != "stdio":
         return [(None, "remote, nothing to relay" if row["kind"] else "no servers", None)]

@@ -39,3 +39,9 @@ def test_sections_can_be_listed_and_chosen():
     assert acceptance("--list", "--only", "memory:ends").stdout.split() == ["memory:ends"]
     assert {"py2:late", "ts2:claude", "ts2:ts2-auto"} <= set(acceptance("--list").stdout.split())
     assert acceptance("--only", "nothing").returncode == 2
+
+
+def test_the_clients_whose_registrations_are_edited_are_listed():
+    clients = {"claude", "codex", "gemini", "opencode", "qwen", "copilot"}
+    assert {"config:" + client for client in clients} <= set(acceptance("--list").stdout.split())
+    assert acceptance("--list", "--only", "config:codex").stdout.split() == ["config:codex"]
