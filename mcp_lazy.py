@@ -6254,8 +6254,8 @@ def main():
         text = "mcp-lazy: %s\n" % error if str(error) else ""
         sys.stderr.write(text + (cold("usage")() if error.show_usage else ""))
         return EXIT_USAGE
-    except LazyError as error:
-        sys.stderr.write("mcp-lazy: %s\n" % error)
+    except (LazyError, OSError) as error:
+        sys.stderr.write("mcp-lazy: %s\n" % (getattr(error, "strerror", None) or error))
         return EXIT_FAILED
 
 # == cold line: what line 1 leaves out until it is needed =====================
@@ -6308,7 +6308,7 @@ def read_whole(path, limit):
             piece = posix.read(fd, READ_BYTES)
         return bytes(raw), facts_of(seen)
     finally:
-        posix.close(fd)
+        close_quietly(fd)
 
 
 def file_identity(path):
@@ -6377,6 +6377,9 @@ def copy_attributes(path, fd):
         names = posix.listxattr(path)
     except OSError:  # a file system without any
         return
+    for name in posix.listxattr(fd):  # the folder's default access list would give new readers
+        if name not in names:
+            posix.removexattr(fd, name)
     for name in names:
         try:
             posix.setxattr(fd, name, posix.getxattr(path, name))
@@ -6385,18 +6388,34 @@ def copy_attributes(path, fd):
                 raise OSError(error.errno, "its attribute %s cannot be kept: %s" % (name, error.strerror)) from None
 
 
-def write_over(path, raw, facts):
-    """Write into the file itself, for hard links; not whole if we are killed meanwhile. OSError."""
+def write_over(path, raw, facts, old):
+    """Write into the file itself, for hard links; not whole if we are killed meanwhile. OSError; the `old` bytes are put back then.
+
+    False if that fails too: the file is damaged.
+    """
     fd = posix.open(path, posix.O_WRONLY | posix.O_CLOEXEC | posix.O_NOCTTY)
     try:
         seen = posix.fstat(fd)
         if (seen.st_dev, seen.st_ino) != (facts.dev, facts.ino):
             raise OSError(errno.ESTALE, "it was replaced meanwhile")
-        write_all(fd, raw)
-        posix.ftruncate(fd, len(raw))
-        posix.fsync(fd)
+        try:
+            overwrite(fd, raw)
+        except OSError:
+            try:
+                overwrite(fd, old)
+            except OSError:
+                return False
+            raise
+        return True
     finally:
         posix.close(fd)
+
+
+def overwrite(fd, raw):
+    posix.lseek(fd, 0, 0)
+    write_all(fd, raw)
+    posix.ftruncate(fd, len(raw))
+    posix.fsync(fd)
 
 
 def exchange(one, other):
@@ -6433,7 +6452,7 @@ def sync_dir(path):
     except OSError:
         return False
     finally:
-        posix.close(fd)
+        close_quietly(fd)
 
 
 def resident_kib(pid):
@@ -9390,12 +9409,8 @@ def commit(target, order, plan, found, result):
 
 
 def must_be_as_read(target, found):
-    """Conflict unless the file is the one that was read: same inode, mode and bytes."""
-    try:
-        raw, facts = read_whole(target.path, MAX_CONFIG_BYTES)
-    except FileNotFoundError:
-        raw, facts = None, None
-    if raw != found.raw or (facts.dev, facts.ino, facts.mode) != (found.facts.dev, found.facts.ino, found.facts.mode):
+    """Conflict unless the file is the one that was read: same inode, owner, mode and bytes."""
+    if not is_file(target.path, found.facts, found.raw):
         raise Conflict("%s changed during editing; it was left as it is now. Close the program that writes it, and try again" % target.path)
 
 
@@ -9457,7 +9472,9 @@ def put_in_place(target, found, raw):
     """Make `raw` the client's file; True if it was compared and swapped in one step. Conflict, OSError."""
     if found.facts.links > 1:
         must_be_as_read(target, found)
-        write_over(target.path, raw, found.facts)
+        if not write_over(target.path, raw, found.facts, found.raw):
+            raise LazyError("%s is damaged, it could not be written to its end; its newest backup in %s/backups is whole" % (
+                target.path, target.state_dir))
         return False
     temporary = "%s/%s%s-%s-%s-%s" % (target.folder, TEMPORARY, target.key, target.file_key[:8], short_digest(found.raw), short_digest(raw))
     part = temporary + ".part"
@@ -9474,25 +9491,18 @@ def put_in_place(target, found, raw):
         close_quietly_unlink(temporary)
         raise
     if swapped:
-        check_displaced(target, found, temporary, mine)
+        check_displaced(target, found, temporary, (mine, raw))
     sync_dir(target.folder)
     return swapped
 
 
-def check_displaced(target, found, temporary, mine):
-    """Remove the displaced file if it is the one that was read; else put it back. Conflict."""
-    try:
-        raw, facts = read_whole(temporary, MAX_CONFIG_BYTES)
-        same = raw == found.raw and facts.ino == found.facts.ino
-    except OSError:
-        same = False
-    if same:
+def check_displaced(target, found, temporary, ours):
+    """Remove the displaced file if it is the one that was read; else put it back. Conflict. ours: FileFacts and bytes of the new file."""
+    if is_file(temporary, found.facts, found.raw):
         close_quietly_unlink(temporary)
         return
     try:
-        back = exchange(temporary, target.path)
-        now = file_identity(temporary)
-        good = back and now is not None and (now.dev, now.ino, now.mtime_ns, now.size) == (mine.dev, mine.ino, mine.mtime_ns, mine.size)
+        good = exchange(temporary, target.path) and is_file(temporary, *ours)
     except OSError:
         good = False
     if not good:
@@ -9502,8 +9512,22 @@ def check_displaced(target, found, temporary, mine):
     raise Conflict("%s changed during editing; it was left as it is now. Close the program that writes it, and try again" % target.path)
 
 
+def is_file(path, facts, raw):
+    """Is it the very file, unchanged? Where it cannot be read (no descriptors left), size and time have to do."""
+    try:
+        now_raw, now = read_whole(path, MAX_CONFIG_BYTES)
+    except OSError:
+        now = file_identity(path)
+        now_raw = raw if now is not None and (now.size, now.mtime_ns) == (facts.size, facts.mtime_ns) else None
+    return now_raw == raw and (now.dev, now.ino, now.mode, now.uid, now.gid) == (facts.dev, facts.ino, facts.mode, facts.uid, facts.gid)
+
+
 def settle_leftovers(target):
     """Deal with temporaries of runs that died, under the lock. LazyError if one holds what nobody else has."""
+    for folder in (target.state_dir, target.state_dir + "/backups"):
+        for name in folder_names(folder):
+            if name.startswith(".tmp-" + target.key):
+                remove_file("%s/%s" % (folder, name))
     for name in folder_names(target.folder):
         parts = name[len(TEMPORARY):].split("-")
         if name[:len(TEMPORARY)] == TEMPORARY and len(parts) == 4 and parts[1] == target.file_key[:8]:
