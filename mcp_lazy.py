@@ -6763,7 +6763,7 @@ class Checked(Session):
         if self.exited.done and self._output_closed:
             self._give_up()
         else:
-            self._loop.set_timer("lost", monotonic_s() + DRAIN_WAIT_S, self._give_up)
+            self._loop.set_timer("lost-%d" % self.pid, monotonic_s() + DRAIN_WAIT_S, self._give_up)
 
     def _give_up(self):
         text = "closed its output" if self._output_closed else "takes no more input"
@@ -6778,7 +6778,7 @@ class Checked(Session):
         return found + (["its stderr ends: %s" % tail] if tail else [])
 
     def close(self):
-        self._loop.clear_timer("lost")
+        self._loop.clear_timer("lost-%d" % self.pid)
         self._loop.watch(self._stdout_fd)
         self.link.close()
 
@@ -9030,7 +9030,7 @@ def edited(document, found, plan, old_spans):
             raw = spliced(document.raw, sorted(back + edits, key=lambda edit: edit[1:3]))
             parsed = (json_document(raw) if isinstance(document, JsonDocument) else toml_document(raw)).value
             if same_value(parsed, expected) or restored and same_value(without_null(parsed, found.paths["env"]), expected):
-                return Edited(raw, spans_after(document, found, edits, kept))
+                return Edited(raw, spans_after(document, found, back, edits, kept))
         except ValueError as refused:
             error = refused
     raise LazyError("this form cannot be edited%s. By hand: put the path of the relay into command, and the old "
@@ -9066,19 +9066,21 @@ def undo_edits(found, changes, restored, places):
     return exact, left, kept
 
 
-def spans_after(document, found, edits, places):
+def spans_after(document, found, back, edits, places):
     """The spans for the metadata: what each edit put in place of what; an edit inside an older place extends that one.
 
-    What goes into an empty env counts as one place: its members share their commas and blanks.
+    An env that is one piece of text is such a place too, beside its members: they share commas and blanks.
     """
-    spans, rest, env = [], list(edits), document.find(found.paths["env"])
-    is_empty = env is not None and env.span and env.value == {} and all(span["field"] != "env" for _, span in places)
-    if is_empty and any(field_of(found, edit[0])[:4] == "env." for edit in edits):
+    spans, env, every = [], document.find(found.paths["env"]), sorted(back + edits, key=lambda edit: edit[1:3])
+    if env is not None and env.span and all(span["field"] != "env" for _, span in places) and any(
+            field_of(found, edit[0])[:4] == "env." for edit in every):
         old = document.raw[env.span[0]:env.span[1]].decode("utf-8")
         places = places + [(env.span, {"field": "env", "at": None, "new": old, "old": old})]
+    rest = list(edits)
     for (start, end), span in places:
-        inside = [edit for edit in rest if start <= edit[1] and edit[2] <= end and not edit[1] == edit[2] in (start, end)]
-        rest = [edit for edit in rest if edit not in inside]
+        inside = [edit for edit in every if start <= edit[1] and edit[2] <= end and not edit[1] == edit[2] in (start, end)]
+        if (span["field"], span["at"]) != ("env", None):
+            rest = [edit for edit in rest if edit not in inside]
         moved = [(path, one - start, other - start, new, at) for path, one, other, new, at in inside]
         spans.append(dict(span, new=spliced(document.raw[start:end], moved).decode("utf-8")))
     for path, start, end, new, at in rest:
