@@ -9056,9 +9056,9 @@ def undo_edits(found, changes, restored, places):
     exact, kept, left = [], [], dict(changes)
     whole_env = all(field in restored for field in changes)
     for (start, end), span in places:
-        field = span["field"]
-        mine = [name for name in left if name in restored and (name == field or whole_env and field == "env" and name[:4] == "env.")]
-        if mine and (field[:4] != "env." or "env" not in left):  # else the whole env goes, by the rules
+        field, covered = span["field"], {span["field"]} | set(span.get("also", ()))
+        mine = [name for name in left if name in restored and (name in covered or whole_env and field == "env" and name[:4] == "env.")]
+        if mine and covered - {"env"} <= set(mine) and (field[:4] != "env." or "env" not in left):  # else the whole env goes, by the rules
             exact.append((path_of(found, field), start, end, (span["old"] or "").encode("utf-8"), None))
             left = {name: value for name, value in left.items() if name not in mine}
         else:
@@ -9081,12 +9081,21 @@ def spans_after(document, found, back, edits, places):
         inside = [edit for edit in every if start <= edit[1] and edit[2] <= end and not edit[1] == edit[2] in (start, end)]
         if (span["field"], span["at"]) != ("env", None):
             rest = [edit for edit in rest if edit not in inside]
-        moved = [(path, one - start, other - start, new, at) for path, one, other, new, at in inside]
-        spans.append(dict(span, new=spliced(document.raw[start:end], moved).decode("utf-8")))
+        spans.append(extended(document, found, span, start, end, inside))
     for path, start, end, new, at in rest:
         old = document.raw[start:end].decode("utf-8") if at is None else None
         spans.append({"field": field_of(found, path), "at": at, "new": new.decode("utf-8"), "old": old})
     return sorted(spans, key=lambda span: span["field"])
+
+
+def extended(document, found, span, start, end, inside):
+    """A span with the edits inside its place; `also` are the fields of others that stand in it now."""
+    moved = [(path, one - start, other - start, new, at) for path, one, other, new, at in inside]
+    span = dict(span, new=spliced(document.raw[start:end], moved).decode("utf-8"))
+    if span["at"] is not None:
+        span["at"] += sum(len(new) - (other - one) for _, one, other, new, _ in moved if other <= span["at"])
+    others = {field_of(found, edit[0]) for edit in inside} - {span["field"]} if span["field"] != "env" else ()
+    return dict(span, also=sorted(others | set(span.get("also", ())))) if others else span
 
 
 # -- metadata ------------------------------------------------------------------------
@@ -9114,6 +9123,7 @@ def read_metadata(raw, client, config, server):
 def is_span(span):
     return (isinstance(span, dict) and type(span.get("new")) is str and (span.get("at") is None or type(span["at"]) is int)
             and (span.get("old") is None or type(span["old"]) is str)
+            and all(type(field) is str for field in span.get("also") or ())
             and (span.get("field") in FIELDS or str(span.get("field"))[:4] == "env."))
 
 
