@@ -750,18 +750,16 @@ def spell_id(value):
         return b"null"
 
 
-def classify(body, raw=None):
-    """The Envelope of a parsed value; `raw` is its text (bytes), to take the id's spelling from where it is at hand."""
+def classify(body, raw):
+    """The Envelope of a parsed value; `raw` is its text (bytes), to take the id's spelling from."""
     if type(body) is not dict:
         return Envelope(BATCH if type(body) is list else ODD, body=body)
     method, ident = body.get("method"), body.get("id")
     key = id_raw = None
-    if type(ident) is int and (ident or raw is None or b"-0" not in raw):
+    if type(ident) is int and (ident or b"-0" not in raw):
         key, id_raw = ident, b"%d" % ident
     elif ident is not None:
-        if raw is None:
-            id_raw = spell_id(ident)
-        elif type(ident) is str and b"\\" not in raw:
+        if type(ident) is str and b"\\" not in raw:
             id_raw = b'"%s"' % ident.encode("utf-8")
         else:
             id_raw = members(raw)["id"]
@@ -795,9 +793,13 @@ def read_envelope(line):
         return _skim(line) or Envelope(BAD)
 
 
-def envelopes_of(batch):
-    """The Envelopes of the items of a BATCH envelope."""
-    return [classify(item) if type(item) is dict else Envelope(ODD) for item in batch.body or ()]
+def envelopes_of(batch, line):
+    """[(Envelope, raw text)] of the elements of a BATCH envelope, each as a line of its own would be; [] if it is too long."""
+    try:
+        return [(classify(item, raw) if type(item) is dict else Envelope(ODD), raw)
+                for item, raw in zip(batch.body, elements(line))] if batch.body else []
+    except _SCAN_ERRORS:  # so deep that a frame or two more than at the first look are too many
+        return []
 
 
 class _GiveUp(Exception):
@@ -1023,8 +1025,12 @@ def progress_token(env, line):
 
 
 def token_key(value):
-    """A key by type and value for a string or an integer, None for anything else."""
-    return (type(value).__name__, value) if type(value) in (str, int) else None
+    """What a string or an integer is known by: itself (1 is not "1"), or size and hash of a long one; None for all else."""
+    if type(value) is str:
+        return value if len(value) <= TOKEN_CHARS and value.isascii() else (len(value), hash(value))
+    if type(value) is int:
+        return value if value.bit_length() <= 64 else (value.bit_length(), hash(value))
+    return None
 
 
 def cancelled_key(env, line):
@@ -1046,7 +1052,10 @@ def kind_of_noise(text):
 # -- open requests ---------------------------------------------------------------
 
 # Late answers that are waited for after --call-timeout, and requests of a server that are kept in mind.
-MAX_OVERDUE, MAX_LATE = 10000, 256
+MAX_OVERDUE = 10000
+# Progress tokens of requests that are over: of each process the last MAX_LATE, at times LATE_STEP more. Measured with all of
+# them: 0.3 MiB for integers, 0.5 for UUIDs, 0.7 whatever a client takes, as of long ones only a hash is kept.
+MAX_LATE, LATE_STEP, TOKEN_CHARS = 4096, 512, 64
 
 class Flight:
     """One open request of the client.
@@ -1126,10 +1135,15 @@ class Flights:
         left = self._tokens[flight.token] = self._tokens[flight.token] - 1
         if not left:
             del self._tokens[flight.token]
-        if not left and not flight.queued:
-            self.late[flight.token] = None
-            if len(self.late) > MAX_LATE:
-                del self.late[next(iter(self.late))]
+            if flight.batch or not flight.queued:  # what is cancelled inside a queued array is sent with it all the same
+                self.no_more(flight.token)
+
+    def no_more(self, token):
+        """What comes for this token from now on is late, if no open request has it; the oldest are forgotten by the hundred."""
+        if token is not None and token not in self._tokens:
+            if len(self.late) >= MAX_LATE + LATE_STEP:
+                self.late = dict.fromkeys(list(self.late)[LATE_STEP:])
+            self.late[token] = None
 
     def overdue(self, flight):
         """Close one that we answered ourselves; its late answer will be dropped."""
@@ -2678,19 +2692,20 @@ class Errands:
     """Why a server that has nothing to answer must not be stopped: what it still does for the client (design of A12).
 
     Tasks of the 2025-11-25 revision (and of the tasks extension) that run, or whose result can still be fetched; visits
-    to a URL that the server asked for and has not seen completed; subscriptions to single resources.
+    to a URL that the server asked for and has not seen completed; subscriptions to single resources. And the progress
+    tokens of calls that a running task answered: they are good until it ends (25-11, progress).
     """
-    __slots__ = ("_relay", "_tasks", "_visits", "_asked")
+    __slots__ = ("_relay", "_tasks", "_tokens", "_visits", "_asked", "_wanted")
 
     def __init__(self, relay):
-        self._relay, self._tasks, self._visits, self._asked = relay, {}, {}, {}
+        self._relay, self._tasks, self._tokens, self._visits, self._asked, self._wanted = relay, {}, {}, {}, {}, {}
 
     def reset(self):
         """The process is gone, and what it did with it."""
         self._forget()
         if self._tasks:
             self._relay.log("tasks that ended with the server: %d" % len(self._tasks), 1)
-        self._tasks, self._visits, self._asked = {}, {}, {}
+        self._tasks, self._tokens, self._visits, self._asked, self._wanted = {}, {}, {}, {}, {}
 
     def __bool__(self):
         """True if something is under way."""
@@ -2704,29 +2719,50 @@ class Errands:
             for key in [key for key, until_s in table.items() if until_s is not None and until_s <= now_s]:
                 del table[key]
 
-    def seen(self, found):
-        """Take notice of tasks, wherever the server tells their state (parsed result or params). True if it is one task's."""
+    def seen(self, found, token=None):
+        """Take notice of tasks, wherever their state is told (parsed result or params).
+
+        token: the progress token of the call that this answers.
+        """
         listed, task = member_of(found, "tasks"), member_of(found, "task")
         for one in listed if isinstance(listed, list) else ():
             self._seen(one)
-        over = member_of(member_of(member_of(found, "_meta"), RELATED_TASK), "taskId")
-        if isinstance(over, str) and self._tasks.get(over, 0) is None:  # tasks/result was answered: it says no status
-            self._tasks[over] = self._relay.now_s + RESULT_WAIT_S
-        return self._seen(found if isinstance(found, dict) and "task" not in found else task)
+        self._seen(found if isinstance(found, dict) and "task" not in found else task, token)
 
-    def _seen(self, task):
+    def _seen(self, task, token=None):
         ident, status = member_of(task, "taskId"), member_of(task, "status")
         if not isinstance(ident, str) or not isinstance(status, str):
-            return False
-        ttl_ms, limit_s = task.get("ttl", task.get("ttlMs")), None
-        if status in ("completed", "failed", "cancelled"):  # until then it runs, whatever its lifetime
-            limit_s = min(ttl_ms, 1e15) / 1000 if type(ttl_ms) in (int, float) and ttl_ms >= 0 else RESULT_WAIT_S
+            return
+        ttl_ms, until_s = task.get("ttl", task.get("ttlMs")), None
+        over = status in ("completed", "failed", "cancelled")  # until then it runs, whatever its lifetime
+        if over:
+            lasts = type(ttl_ms) in (int, float) and ttl_ms >= 0
+            until_s = self._relay.now_s + (min(ttl_ms, 1e15) / 1000 if lasts else RESULT_WAIT_S)
         self._tasks.pop(ident, None)
         if len(self._tasks) >= MAX_ERRANDS:
             self._forget()
         if len(self._tasks) < MAX_ERRANDS:
-            self._tasks[ident] = None if limit_s is None else self._relay.now_s + limit_s
-        return True
+            self._tasks[ident] = until_s
+        if over:
+            self._silence(ident)
+        elif token is not None and len(self._tokens) < MAX_ERRANDS:
+            self._tokens[ident] = token
+            self._relay.flights.late.pop(token, None)
+
+    def _silence(self, ident):
+        """Progress for this task is late from now on."""
+        self._relay.flights.no_more(self._tokens.pop(ident, None))
+
+    def wanted(self, ident, key):
+        """The server asks the client for the result of a task, in its request `key`."""
+        if isinstance(ident, str) and len(self._wanted) < MAX_ERRANDS:
+            self._wanted[key] = ident
+
+    def given(self, ident):
+        """tasks/result was answered; the answer tells no status."""
+        if isinstance(ident, str) and self._tasks.get(ident, 0) is None:
+            self._tasks[ident] = self._relay.now_s + RESULT_WAIT_S
+            self._silence(ident)
 
     def visit(self, ident, key=None):
         """The user is sent to a URL; `notifications/elicitation/complete` will tell. key: of the request that asks for it."""
@@ -2737,6 +2773,7 @@ class Errands:
 
     def replied(self, key, line):
         """The client answered a request: the user does not go there, or the client has a task of its own."""
+        self.given(self._wanted.pop(key, None))
         ident = self._asked.pop(key, None)
         if ident is None and not (len(line) < SEARCHED_BYTES and b'"taskId"' in line):
             return
@@ -3478,6 +3515,7 @@ def older_recording(options):
 # What the ids of our own requests to the server begin with.
 OWN_ID = "mcp-lazy-"
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+CANCELLED = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n'
 CHANGED = {"tools/list": "notifications/tools/list_changed", "prompts/list": "notifications/prompts/list_changed",
            "resources/list": "notifications/resources/list_changed",
            "resources/templates/list": "notifications/resources/list_changed"}
@@ -4372,7 +4410,6 @@ HARMLESS = LISTS + ("initialize", "ping", "server/discover", "subscriptions/list
 ANSWERED = frozenset(HARMLESS + GONE_METHODS)
 STATE_METHODS = ("logging/setLevel", "resources/subscribe", "resources/unsubscribe")
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-CANCELLED = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n'
 
 
 class Settings(Record):
@@ -4453,18 +4490,25 @@ class Books:
             self._annotate(flight, env, line)
         elif env.kind == BATCH:
             relay.life.batches += 1
-            for item in envelopes_of(env):
-                if item.kind == RESPONSE:
-                    relay.flights.server.pop(item.id_key, None)
-                elif item.kind == NOTIFICATION and item.method == "notifications/cancelled" and not queued:
-                    relay.client_desk.cancel(item, b"")
-                elif item.kind == REQUEST:
-                    flight = Flight(item, relay.now_s, queued, relay.life.batches)
-                    flight.token = progress_token(item, b"")
-                    relay.flights.add(flight)
-                    if relay.told.init_params is None:
-                        relay.flights.hold_start(flight)
+            for item, raw in envelopes_of(env, line):
+                self._track_element(item, raw, queued)
         relay.troubles.watch_calls()
+
+    def _track_element(self, env, raw, queued):
+        """The same for one element of an array."""
+        relay = self._relay
+        if env.kind == RESPONSE:
+            relay.flights.server.pop(env.id_key, None)
+        elif env.kind == NOTIFICATION and env.method == "notifications/cancelled":
+            relay.client_desk.cancel(env, raw)
+        elif env.kind == REQUEST:
+            flight = Flight(env, relay.now_s, queued, relay.life.batches)
+            flight.token = progress_token(env, raw)
+            relay.flights.add(flight)
+            if env.method in STATE_METHODS:
+                flight.note = self._state_note(env.method, env, raw)
+            if relay.told.init_params is None:
+                relay.flights.hold_start(flight)
 
     def _annotate(self, flight, env, line):
         """What the answer to this request will teach, and whether it belongs to the start (A10.1)."""
@@ -4489,6 +4533,8 @@ class Books:
             relay.own.asked_again(flight.entry, method)
         elif method in STATE_METHODS:
             flight.note = self._state_note(method, env, line)
+        elif method == "tasks/result":
+            flight.before = member_of(env.params(line), "taskId")
         first = relay.told.init_params is None and (recordable or not modern)
         if first or modern and recordable and relay.state != LIVE:
             relay.flights.hold_start(flight)
@@ -4717,11 +4763,11 @@ class ServerDesk:
     def __init__(self, relay):
         self._relay = relay
 
-    def judge(self, line):
+    def judge(self, line, env=None):
         relay = self._relay
         if relay.life.discarding:
             return False
-        env = read_envelope(line)
+        env = env or read_envelope(line)
         kind = env.kind
         if kind == RESPONSE and env.version2:
             return self._response(env, line)
@@ -4731,6 +4777,8 @@ class ServerDesk:
             relay.start_requests.seen(env.method, env.id_key)
             if env.method == "elicitation/create":
                 relay.errands.visit(member_of(env.params(line), "elicitationId"), env.id_key)
+            elif env.method == "tasks/result":
+                relay.errands.wanted(member_of(env.params(line), "taskId"), env.id_key)
             return True
         if kind == NOTIFICATION and env.version2:
             return self._notification(env, line)
@@ -4782,6 +4830,8 @@ class ServerDesk:
             relay.life.answered()
         if len(line) < SEARCHED_BYTES and (b'"taskId"' in line or b"-32042" in line):
             self._errand(flight, line)
+        if flight.method == "tasks/result" and (env.body is None or "result" in env.body):
+            relay.errands.given(flight.before)
         if relay.settings.log_calls:
             relay.log("%s server %.1f" % (flight.method, (relay.now_s - flight.since_s) * 1000), 2)
         relay.life.settle_start()
@@ -4794,8 +4844,7 @@ class ServerDesk:
             body = parse_json(line)
         except ValueError:
             return
-        if relay.errands.seen(body.get("result")):
-            relay.flights.late.pop(flight.token, None)  # its progress goes on (25-11, progress)
+        relay.errands.seen(body.get("result"), None if flight.method.startswith("tasks/") else flight.token)
         visits = member_of(member_of(body.get("error"), "data"), "elicitations")
         for one in visits if isinstance(visits, list) else ():
             relay.errands.visit(member_of(one, "elicitationId"))
@@ -4865,31 +4914,20 @@ class ServerDesk:
             told.subscriptions.pop(uri, None)
 
     def _batch(self, env, line):
-        """An array of answers and more, in a revision that has batches: closed one by one, passed whole if it can be."""
-        relay, passing, items = self._relay, [], envelopes_of(env)
-        if env.body is None:  # too long to look into
+        """An array, in a revision that has batches: each element is judged as a line would be, what passes stays verbatim."""
+        pairs, passing = envelopes_of(env, line), []
+        if not pairs and env.body != []:  # too long to look into
             return True
-        if not any(item.version2 for item in items):
-            relay.noise(line)
+        if not any(item.version2 for item, _ in pairs):
+            self._relay.noise(line)
             return False
-        for item, value in zip(items, env.body):
-            own = relay.own.take(item.id_key) if item.kind == RESPONSE else None
-            if own is not None:
-                self._own_answer(own, canonical(value).encode("ascii"))
-                continue
-            if item.kind == RESPONSE and relay.flights.take(item.id_key) is None:
-                if relay.flights.was_overdue(item.id_key) or is_own_id(item.id_key):
-                    continue
-            elif item.kind == REQUEST:
-                relay.flights.server[item.id_key] = item.id_raw
-            passing.append(value)
-        relay.life.heard = True
-        relay.life.settle_start()
-        if len(passing) == len(env.body):
-            return True
-        if passing:
-            relay.to_client(canonical(passing).encode("ascii") + b"\n")
-        return False
+        for item, raw in pairs:
+            item.version2 = True  # one that says so speaks for all
+            if item.kind == ODD or self.judge(raw, item):
+                passing.append(raw)
+        if passing and len(passing) < len(pairs):
+            self._relay.to_client(b"[" + b",".join(passing) + b"]\n")
+        return len(passing) == len(pairs)
 
 
 TIMERS = {"startup": ("life", "startup_expired"), "idle": ("rest", "idle"), "settle": ("life", "release_queue"),
@@ -4948,9 +4986,9 @@ class Troubles:
             self._relay.to_client(CANCELLED % id_raw)
         self._relay.flights.server.clear()
 
-    def refuse(self, env, what, advice):
+    def refuse(self, env, line, what, advice):
         """An error for the requests of one line that goes nowhere (A10.13)."""
-        items = envelopes_of(env) if env.kind == BATCH else [env]
+        items = [item for item, _ in envelopes_of(env, line)] if env.kind == BATCH else [env]
         self._answer([Flight(item, 0.0, True, env.kind == BATCH) for item in items if item.kind == REQUEST],
                      self.text(what, b"", advice))
 
@@ -5100,7 +5138,7 @@ class Life:
         wait_s = self._backoff.wait_s(relay.now_s)
         if wait_s > 0:
             if env is not None:
-                relay.troubles.refuse(env, "%s, the last of %d starts that failed" % (
+                relay.troubles.refuse(env, line, "%s, the last of %d starts that failed" % (
                     self._backoff.trouble, self._backoff.failures),
                     "the request was not sent; the next start is due in %.1f s" % wait_s)
             return False

@@ -899,6 +899,21 @@ def test_a12_7_after_a_crash_everything_is_set_again_in_the_fixed_order(box):
     assert all(str(one.get("id", "")).startswith("mcp-lazy") is False for one in relay.kept)
 
 
+def test_a12_7_what_was_asked_for_in_an_array_is_set_again_after_a_crash(box):
+    """2025-03-26 has arrays; what is said in one counts like what is said alone."""
+    fake = box.fake(logging=True, resources=1)
+    relay = box.warm(fake, version="2025-03-26")
+    asked = [message("logging/setLevel", "a", {"level": "error"}), message("tools/call", "b", {"name": "echo"}),
+             message("resources/subscribe", "c", {"uri": "mem://r0"})]
+    relay.send(json.dumps(asked).encode() + b"\n")
+    answers = relay.until_message(lambda one: isinstance(one, list))
+    assert [one["id"] for one in answers] == ["a", "b", "c"]
+    relay.error(relay.start_call("die", how="SIGKILL"))
+    relay.call("pid")
+    methods = [one["method"] for one in fake.lines() if one["pid"] == fake.pid()]
+    assert methods[:4] == ["initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe"]
+
+
 def test_a12_7_the_level_is_set_again_after_an_idle_stop(box):
     fake = busy(box, logging=True)
     relay = box.warm(fake, IDLE)
@@ -1096,13 +1111,23 @@ def test_issue_4_a_token_in_use_again_passes(box):
     assert heard(relay) == []
 
 
-def test_issue_4_progress_of_a_task_goes_on_until_the_task_is_over(box):
+@pytest.mark.parametrize("how", ["told", "cancel", "result"])
+def test_issue_4_progress_of_a_task_goes_on_until_the_task_is_over(box, how):
     """The token of a call that was answered with a task is valid for the task's life (25-11, progress)."""
     relay = box.warm(busy(box))
     params = {"name": "task", "arguments": {"id": "t"}, "_meta": {"progressToken": "p"}, "task": {"ttl": 60000}}
     assert relay.ask("tools/call", params)["task"]["status"] == "working"
     relay.call("nag", token="p", times=3)
     assert heard(relay) == ["p"] * 3
+    relay.ask("tasks/get", {"taskId": "t"})
+    relay.call("nag", token="p")
+    assert heard(relay) == ["p"], "asking for it ends nothing"
+    if how == "told":
+        relay.call("move", id="t", status="completed", tell=True)
+    else:
+        relay.ask("tasks/%s" % how, {"taskId": "t"})
+    relay.call("nag", token="p", times=3)
+    assert heard(relay) == []
 
 
 def test_issue_4_progress_of_one_call_does_not_stop_that_of_another(box):
