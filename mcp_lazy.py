@@ -2036,7 +2036,7 @@ def remove_file(path):
 # ----------------------------------------------------------------------------
 # Uses:   L1 L3
 # Used by: L8 L9 L15
-# Owns:   Loop, Outbox, StderrSink, Journal, Future, Task, Tasks
+# Owns:   Loop, Outbox, StderrSink, OwnLines, Journal, Future, Task, Tasks
 # Never:  blocks, except in the one wait of Loop.turn
 # Tests:  tests/test_l04_loop.py
 # ----------------------------------------------------------------------------
@@ -2211,17 +2211,22 @@ class Outbox:
 
 
 class StderrSink:
-    """Text on its way to a descriptor that blocks and belongs to others: bounded, polled, never waited for."""
-    __slots__ = ("fd", "_loop", "_backlog", "_left_out")
+    """Text on its way to a descriptor that blocks and belongs to others: bounded, polled, never waited for.
+
+    unfinished: the last byte of it was no LF.
+    """
+    __slots__ = ("fd", "unfinished", "_loop", "_backlog", "_left_out")
 
     def __init__(self, loop, fd=2):
-        self._loop, self.fd, self._backlog, self._left_out = loop, fd, bytearray(), 0
+        self._loop, self.fd, self.unfinished, self._backlog, self._left_out = loop, fd, False, bytearray(), 0
 
     def put(self, raw):
         room = STDERR_BACKLOG_BYTES - len(self._backlog)
         if len(raw) > room:
             self._left_out += len(raw) - room
             raw = raw[:room]
+        if raw:
+            self.unfinished = raw[-1:] != b"\n"
         self._backlog += raw
         self.pump()
 
@@ -2236,11 +2241,10 @@ class StderrSink:
                 if self._left_out and not self._backlog:
                     self._backlog += b"\nmcp-lazy: %d bytes of stderr left out here, its reader was too slow\n" % (
                         self._left_out)
-                    self._left_out = 0
+                    self._left_out, self.unfinished = 0, False
         except OSError:  # nobody reads stderr any more
             self._backlog, self._left_out = bytearray(), 0
         self._loop.watch(self.fd, None, self.pump if self._backlog else None)
-
 
     def drain(self, limit_s):
         """Wait for a slow reader at the end of a command, this long at most."""
@@ -2250,13 +2254,28 @@ class StderrSink:
             self._loop.turn()
 
 
+class OwnLines:
+    """The way of our own lines to a StderrSink: they begin on a line of their own, though the server left one unfinished."""
+    __slots__ = ("_sink",)
+
+    def __init__(self, sink):
+        self._sink = sink
+
+    def put(self, raw):
+        self._sink.put(b"\n" + raw if self._sink.unfinished else raw)
+
+
 class Journal:
     """The relay's own log: to a file, to stderr, or nowhere (A16, F9). Never payloads."""
-    __slots__ = ("_path", "_style", "_level", "_sink", "_stderr")
+    __slots__ = ("_path", "_style", "_level", "_sink", "_stderr", "_shared")
 
-    def __init__(self, path, style, level, stderr, verbose):
-        """path: None for no file; stderr: a StderrSink, for all lines if verbose; level 2 keeps everything."""
-        self._path, self._style, self._level, self._stderr = path, style, level, stderr
+    def __init__(self, path, style, level, stderr, verbose, shared=False):
+        """path: None for no file; stderr: OwnLines or the like, for all lines if verbose; level 2 keeps everything.
+
+        shared: the server writes its stderr to the same file. Our line begins on a line of its own there too, unless
+        the server writes in that very moment.
+        """
+        self._path, self._style, self._level, self._stderr, self._shared = path, style, level, stderr, shared
         self._sink = stderr if verbose else None
         if path:
             rotate_file(path, LOG_FILE_LIMIT_BYTES)
@@ -2268,10 +2287,18 @@ class Journal:
             self._stderr.put(("mcp-lazy: %s\n" % text).encode("utf-8", "replace"))
 
     def line(self, text, level=1):
-        if level > self._level or not (self._path or self._sink):
+        """Level 1 is always kept, 2 only in detail, 0 is a warning."""
+        if level == 0:
+            self.warn(text)
+        elif level <= self._level:
+            self._write(text)
+
+    def _write(self, text):
+        if not (self._path or self._sink):
             return
         line = format_log_line(self._style, this_pid(), utc_stamp(wall_s()), text).encode("utf-8", "replace")
-        if self._path and not append_to_file(self._path, line):
+        unfinished = self._shared and self._path and file_tail(self._path, 1) not in (b"", b"\n")
+        if self._path and not append_to_file(self._path, b"\n" + line if unfinished else line):
             path, self._path = self._path, None
             self.warn("cannot append to the log file %s, going on without it" % path)
         if self._sink:
@@ -2435,7 +2462,8 @@ DOWN, UP, CLOSING, TERMED, KILLED, DRAINING, STUCK = (
 IGNORE = "ignore"
 # How long a finished task whose server named no lifetime can still be asked for its result, and a visit to a URL lasts.
 RESULT_WAIT_S, VISIT_WAIT_S, MAX_ERRANDS = 600.0, 600.0, 1000
-RELATED_TASK = "io.modelcontextprotocol/related-task"
+# What a shell, or another program that runs one, exits with when it cannot run a word or does not find it.
+NEVER_RAN = ("exit status 126", "exit status 127")
 SIGTERM, SIGKILL = 15, 9  # the same number on every POSIX system
 
 
@@ -2445,7 +2473,7 @@ Spawn = record("Spawn", "", "effect: start the server; answered by Spawned or Sp
 CloseInput = record(
     "CloseInput", "force", "effect: close the server's stdin once what is queued is written; at once if force")
 KillGroup = record("KillGroup", "signum", "effect: signal the server's group")
-Log = record("Log", "text level", "effect: a line for the log; level 1 = always kept, 2 = only when verbose")
+Log = record("Log", "text level", "effect: a line for the log; level 1 = always kept, 2 = only when verbose, 0 = on stderr too, where no log is")
 Ended = record(
     "Ended", "text tail", "effect for the owner: the process is reaped and its output read; text says how it ended")
 Unreapable = record("Unreapable", "", "effect for the owner: not dead after SIGKILL")
@@ -2471,10 +2499,11 @@ WakeEnded = record("WakeEnded", "text", "event: the wake predicate ended (exit s
 
 class Wake:
     """The wake predicate (C1-C10): when it may run, what its end means. modern: the first modern request came (C9)."""
-    __slots__ = ("_relay", "_running", "_overran", "_due_s", "modern")
+    __slots__ = ("_relay", "_running", "_overran", "_due_s", "_last", "_warned", "modern")
 
     def __init__(self, relay):
         self._relay, self._running, self._overran, self._due_s, self.modern = relay, False, False, 0.0, False
+        self._last, self._warned = "", False
 
     def begin(self):
         """The relay starts, and with it the beat."""
@@ -2512,14 +2541,24 @@ class Wake:
 
     def ended(self, text):
         self._running = False
-        relay = self._relay
+        relay, last, self._last = self._relay, self._last, text
         relay.out.append(ClearTimer("wake-limit"))
-        if text == "exit status 0" and not self._overran:
+        if self._overran:
+            return
+        if text == "exit status 0":
             at = len(relay.out)
             if relay.may_wake() and relay.life.start(None, None):
                 relay.out.insert(at, Log("wake command matched: starting the server", 1))
-        elif text != "exit status 1" and not self._overran:
-            relay.log("wake command failed: %s" % text, 1)
+        elif text != "exit status 1":
+            relay.log("wake command failed: %s" % text, self._weight(text))
+        elif last != text:  # not at each interval
+            relay.log("wake command: nothing to do (exit status 1)", 2)
+
+    def _weight(self, text):
+        """The level of a failure in the log. One that will not go away, a word misspelt, a person must hear of, once."""
+        never_ran = text in NEVER_RAN or ":" in text  # which no exit status has, and each reason not to start
+        level, self._warned = 0 if never_ran and not self._warned else 1, self._warned or never_ran
+        return level
 
     def stop(self):
         """The relay leaves: no tick any more, and a run ends now (C7)."""
@@ -5740,7 +5779,7 @@ class Driver:
         named = options.name is not None
         self.journal = Journal(
             options.log_file, "dsh" if named and options.log_style == "text" else options.log_style,
-            2 if options.verbose or named else 1, self.sink, options.verbose)
+            2 if options.verbose or named else 1, OwnLines(self.sink), options.verbose, options.log_file == options.stderr_log)
         store.attach(self.journal)
         self.link = self._wake = self._status = None
         self._events, self._busy, self._stall_s = [], False, FLUSH_STALL_S
@@ -5919,7 +5958,7 @@ class Driver:
         elif type(effect) is Served:
             self.journal.line("%s cache %.1f" % (effect.method, (monotonic_s() - self.loop.now_s) * 1000), 2)
         elif self.options.verbose:
-            self.sink.put(b"mcp-lazy: stdout of the server: %s\n" % redact(effect.raw.strip(), self.relay.settings.secrets))
+            OwnLines(self.sink).put(b"mcp-lazy: stdout of the server: %s\n" % redact(effect.raw.strip(), self.relay.settings.secrets))
 
     def _want_save(self, effect):
         self._save_wanted = True  # behind the answer; again later while another process has the lock
@@ -6000,6 +6039,7 @@ def run_relay(options, settings):
     try:
         return driver.run()
     except Exception as error:  # the server is dead by now
+        OwnLines(driver.sink).put(b"")
         raise Bug("internal error, please report it: %s" % error_place(error)) from error
 
 # ============================================================================

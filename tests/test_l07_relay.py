@@ -9,8 +9,8 @@ from mcp_lazy import (ASLEEP, CLIENT, LIVE, REPLAY, SERVER, SETTLE, STOPPING, Cl
                       Exit, Exited, HoldClient, KillGroup, KillWake, OutputClosed, Release, RunWake, Save, ServerBroke, Spawn,
                       Spawned, SpawnFailed, StopSignal, WakeEnded, Write)
 from playbook import Failure, Playbook, Timer, advance, says, to_client, to_server
-from sim import (INITIALIZED, VERSION, acknowledged, both, engine, handshake, initialize, line, listen, modern, notification, raw,
-                 recording, refusal, request, result)
+from sim import (INITIALIZED, VERSION, World, acknowledged, both, engine, handshake, initialize, line, listen, modern, notification, raw,
+                 recording, refusal, request, result, settings)
 
 TOOLS = {"tools": [{"name": "a"}]}
 MORE = {"tools": [{"name": "a"}, {"name": "b"}]}
@@ -1350,6 +1350,39 @@ def test_c1_c2_when_the_wake_command_runs():
      >> WakeEnded("exit status 1") << ClearTimer("wake-limit")
      >> advance(4.0) << Timer("wake-tick", 5) << RunWake() << Timer("wake-limit", 1)
      >> WakeEnded("SIGSEGV") << ClearTimer("wake-limit")).check()
+
+
+NOTHING = ("wake command: nothing to do (exit status 1)", 2)
+
+
+def failed(text, level=1):
+    return "wake command failed: %s" % text, level
+
+
+def logs_of_runs(*texts):
+    """(text, level) of the log's lines about a wake command whose runs end so, in turn."""
+    world = World(settings(wake=True), recorded(), wake=[(text, 0.0) for text in texts])
+    world.send(initialize(), INITIALIZED)
+    world.run(for_s=5.0 * (len(texts) - 1))
+    assert not world.wake_ends and world.spawns == 0
+    return [(effect.text, effect.level) for effect in world.effects if type(effect) is lazy.Log and "wake" in effect.text]
+
+
+@pytest.mark.parametrize("text", ["x: not found on PATH (/bin)", "/x: has no execute bit", "SIG: x", "exit status 126", "exit status 127"])
+def test_c4_a_predicate_that_never_ran_is_told_to_a_person_once(text):
+    """Level 0 goes to stderr where no log is on; a word that is misspelt is so at each interval."""
+    assert logs_of_runs(text, text, "exit status 1", text, "exit status 127") == [
+        failed(text, 0), failed(text), NOTHING, failed(text), failed("exit status 127")]
+
+
+@pytest.mark.parametrize("text", ["exit status 2", "exit status 255", "exit status 128", "SIGSEGV", "signal 40", "exit status 12"])
+def test_c4_a_predicate_that_ran_and_failed_is_the_logs_business(text):
+    assert logs_of_runs(text, text, "exit status 127") == [failed(text), failed(text), failed("exit status 127", 0)]
+
+
+def test_c4_nothing_to_do_is_one_line_for_verbose_until_something_else_happens():
+    assert logs_of_runs("exit status 1", "exit status 1", "exit status 1") == [NOTHING]
+    assert logs_of_runs("exit status 1", "exit status 3", "exit status 1", "exit status 1") == [NOTHING, failed("exit status 3"), NOTHING]
 
 
 def test_c4_a_match_starts_with_a_replay_and_a_refresh():

@@ -404,7 +404,7 @@ def bad_predicates(box):
 @pytest.mark.parametrize("name", ["status", "127", "255", "signal", "killed", "missing", "no file", "plain", "directory",
                                   "lost", "binary", "hangs"])
 def test_c4_any_other_end_is_one_line_in_the_log_and_sleep(box, name):
-    """And the next tick tries again. The client hears nothing and is served."""
+    """And the next tick tries again. The client hears nothing and is served; a person hears of one that never ran, once."""
     fake, log, (argv, words) = box.fake(), box.path / "log", bad_predicates(box)[name]
     box.record(fake)
     relay = box.relay(fake, "--log-file", log, "--wake-command", json.dumps(argv), "--wake-interval=120ms", "--wake-timeout=50ms")
@@ -414,7 +414,41 @@ def test_c4_any_other_end_is_one_line_in_the_log_and_sleep(box, name):
     relay.finish()
     lines = [line for line in texts(log) if "wake" in line]
     assert all(words in line for line in lines), "one line a run: %r" % lines
-    assert relay.stderr() == ""
+    never_ran = name not in ("status", "255", "signal", "killed", "hangs")
+    assert relay.stderr() == ("mcp-lazy: %s\n" % lines[0] if never_ran else "")
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_c4_a_misspelt_predicate_is_told_without_any_log(box, verbose):
+    """It would look like one that never has anything to do."""
+    fake = box.fake()
+    box.record(fake)
+    relay = box.relay(fake, "--wake-command", '["tset-","-s","x"]', "--wake-interval=20ms", *(["--verbose"] if verbose else []))
+    relay.handshake()
+    until(lambda: "wake command failed: tset-: not found on PATH" in relay.stderr(), what="the line on stderr")
+    pass_time(0.2)
+    assert relay.barrier() == [] and fake.starts() == 1
+    relay.finish()
+    lines = [line for line in relay.stderr().split("\n") if "wake" in line]
+    assert lines[0].startswith("mcp-lazy: wake command failed: tset-: not found") is not verbose
+    assert len(lines) > 3 if verbose else len(lines) == 1
+
+
+def test_c4_verbose_shows_a_predicate_that_has_nothing_to_do(box):
+    """In one line, not one at each interval; and again when it had failed meanwhile."""
+    fake, probe = box.fake(), Probe(box, 'if [ -e "$0.yes" ]; then exit 3; fi; exit 1')
+    box.record(fake)
+    relay, words = box.relay(fake, *probe.options("10ms"), "--verbose"), "wake command: nothing to do (exit status 1)"
+    relay.handshake()
+    probe.more(5)
+    assert relay.stderr().count(words) == 1
+    probe.yes.touch()
+    until(lambda: "exit status 3" in relay.stderr(), what="a failure")
+    probe.yes.unlink()
+    until(lambda: relay.stderr().count(words) == 2, what="the line again")
+    probe.more(5)
+    relay.finish()
+    assert relay.stderr().count(words) == 2
 
 
 @pytest.mark.parametrize("status", [0, 1, 9])
@@ -1335,6 +1369,43 @@ def test_a16_3_a_spawn_that_fails_and_noise(box):
     relay.finish()
     found = [line for line in texts(log) if "non-JSON" in line or "cannot start" in line]
     assert [line.split(" (")[0].split(":")[0] for line in found] == ["non-JSON stdout line", "cannot start the server"]
+
+
+def test_a16_1_our_line_begins_on_a_line_of_its_own(box):
+    """Whatever the server left on the stderr that both write to; its own bytes stay as they are."""
+    relay, said = box.warm(box.fake(), "--verbose"), ["dots...", "a whole line\n", "no end \u00e9"]
+    for text in said:
+        relay.call("stderr", text=text)
+        until(lambda: text in relay.stderr(), what="the text")
+        relay.call("pid")  # which leaves a line in the log
+    relay.finish()
+    own = "mcp-lazy[%d] " % relay.pid
+    between = relay.stderr().split(own)
+    assert len(between) > 5 and all(part[-1:] in ("", "\n") for part in between), "a line of ours behind something else"
+    assert "\n\n" not in relay.stderr() and all(text.rstrip("\n") + "\n" + own in relay.stderr() for text in said)
+
+
+def test_a16_1_a_warning_begins_on_a_line_of_its_own(box):
+    fake = box.fake()
+    box.record(fake)
+    relay = box.relay(fake, "--wake-command", '["no-such-program-here"]', "--wake-interval=1h", IDLE)
+    relay.send(initialize())
+    relay.result(0)
+    relay.call("stderr", text="half a line")
+    falls_asleep(relay)
+    relay.send(INITIALIZED)
+    until(lambda: relay.stderr().count("\n"), what="the warning")
+    assert relay.stderr().startswith("half a line\nmcp-lazy: wake command failed: no-such-program-here: not found")
+
+
+def test_f9_in_a_log_that_the_server_writes_to_our_lines_begin_on_their_own(box):
+    relay = box.warm(box.fake(), "--name", "glue")
+    relay.call("stderr", text="half a line")
+    relay.call("stderr", text="a whole one\n")
+    relay.finish()
+    (log,) = box.path.rglob("glue.log")
+    text = log.read_text("utf-8")
+    assert "half a line\n[lazy-mcp " in text and "a whole one\n[lazy-mcp " in text and "\n\n" not in text
 
 
 @pytest.mark.slow
