@@ -3548,8 +3548,10 @@ def older_recording(options):
 # Streams. `subscriptions/listen` opens one that lasts: it is acknowledged here with
 # what the recorded capabilities allow, and sent on, the client's own line with its
 # own id, to each modern process that starts; that acknowledgement is swallowed.
-# What goes wrong: a server that refuses the stream leaves the client with ours,
-# which tells only what a start finds out.
+# A server that refuses the stream leaves the client with ours, which tells only what
+# a start finds out. That is no substitute for single resources: where one of those that
+# were granted is not granted again, the client is told that the stream has ended, in the way
+# of a server that takes one down (an empty complete result), and may ask anew.
 # ----------------------------------------------------------------------------
 # What the ids of our own requests to the server begin with.
 OWN_ID = "mcp-lazy-"
@@ -4274,6 +4276,12 @@ class Stream:
         self.id_raw, self.line, self.entry, self.granted, self.ours = id_raw, bytes(line), entry, granted, ours
 
 
+def _resources(granted):
+    """The URIs of what an acknowledgement grants."""
+    uris = member_of(granted, "resourceSubscriptions")
+    return uris if isinstance(uris, list) else []
+
+
 class Streams:
     """The client's open `subscriptions/listen`, with or without a server (A17.8): {id key: Stream}."""
     __slots__ = ("_relay", "_held", "_opening")
@@ -4322,9 +4330,15 @@ class Streams:
         key = None if ident is None else id_key_of(ident, spell_id(ident))
         opening = key in self._opening
         self._opening.discard(key)
-        if key in self._held:
-            self._relay.shelf.learn_listen(self._held[key].entry, False)
-            return not self._held[key].ours
+        stream = self._held.get(key)
+        if stream is not None:
+            self._relay.shelf.learn_listen(stream.entry, False)
+            left = _resources(member_of(params, "notifications"))
+            if stream.ours and any(uri not in left for uri in _resources(stream.granted)):
+                self._relay.to_server(CANCELLED % stream.id_raw)
+                self._opening.add(key)  # its answer to that is nobody's
+                self._end(key)
+            return not stream.ours
         if opening:  # cancelled meanwhile
             return False
         flight = self._relay.flights.first(key)
@@ -4355,9 +4369,17 @@ class Streams:
             relay.log("the server refuses the subscription that the client has", 1)
             relay.shelf.learn_listen(self._held[key].entry, refused)
             relay.save()
+            if _resources(self._held[key].granted):
+                self._end(key)
             return False
         del self._held[key]
         return True
+
+    def _end(self, key):
+        """Tell the client that a stream is over: it waits for updates that nobody sends any more."""
+        ident = self._held.pop(key).id_raw
+        self._relay.log("a subscription to single resources was not granted again: told the client that it has ended", 1)
+        self._relay.to_client(result_line(ident, b'{"resultType":"complete","_meta":{%s:%s}}' % (json_string(SUBSCRIPTION_KEY), ident)))
 
     def cancelled(self, key):
         """The client closes a stream. True if there was one."""
@@ -4365,7 +4387,7 @@ class Streams:
 
     def of_resources(self):
         """True if one of them was granted single resources: the server must live to see them change."""
-        return any(stream.granted.get("resourceSubscriptions") for stream in self._held.values())
+        return any(_resources(stream.granted) for stream in self._held.values())
 
     def announce(self, notification):
         """Tell of a changed list on every stream that was granted it."""

@@ -959,6 +959,59 @@ def test_a12_6_a_listen_stream_holds_it_off_only_where_it_was_granted_single_res
     held_for(heard(uris, uris).then(advance(LONG), says(result(20, {"resultType": "complete"}))), IDLE)
 
 
+URIS = {"resourceSubscriptions": ["u:1", "u:2"], "toolsListChanged": True}
+
+
+def reopened(ident=20, granted=None):
+    """A stream that the server had acknowledged; that one died, and the client's next call started another."""
+    book = modern_live().then(listen(ident, **URIS), says(acknowledged(ident, **(URIS if granted is None else granted))))
+    return gone(book, "SIGSEGV").then(modern(8, "tools/call"), Spawned(2))
+
+
+def stream_end(ident):
+    return to_client(line(id=ident, result={"resultType": "complete", "_meta": {lazy.SUBSCRIPTION_KEY: ident}}))
+
+
+@pytest.mark.parametrize("ident", [20, "s", 0], ids=repr)
+@pytest.mark.parametrize("answer", [refusal, lambda ident: refusal(ident, -32603), lambda ident: result(ident, {"resultType": "complete"})],
+                         ids=["unknown", "no more", "over at once"])
+def test_a12_7_a_stream_of_single_resources_that_the_new_server_refuses_is_ended(ident, answer):
+    """The client waits for updates that nobody would send: it gets the result by which a server takes a stream down."""
+    book = reopened(ident) >> says(answer(ident))
+    saved = [effect for effect, _ in book.open if type(effect) is not Save]
+    assert saved == [stream_end(ident)] and not book.relay.streams.of_resources()
+    held_for(book.then(says(result(8)), advance(0)), IDLE)
+    (book.then(Exited("exit status 0", b""), OutputClosed(), modern(9, "tools/call")) >> Spawned(3) << None).check()
+    assert to_server(listen(ident, **URIS)) not in [effect for effect, _ in book.open], "it is not opened again"
+
+
+def test_a12_7_a_stream_of_single_resources_that_the_new_server_takes_goes_on():
+    book = reopened()
+    (book >> says(acknowledged(20, **dict(URIS, resourceSubscriptions=["u:2", "u:1"]))) << None).check()
+    update = notification("notifications/resources/updated", {"uri": "u:1", "_meta": {lazy.SUBSCRIPTION_KEY: 20}})
+    (book >> says(update) << to_client(update)).check()
+    held_for(book.then(says(result(8))), None)
+
+
+@pytest.mark.parametrize("granted", [{"toolsListChanged": True}, {"resourceSubscriptions": ["u:2"]}, {"resourceSubscriptions": None},
+                                     {"resourceSubscriptions": "u:1 u:2"}, {}], ids=str)
+def test_a12_7_a_stream_of_single_resources_that_the_new_server_takes_in_part_is_ended(granted):
+    """On both sides: the server is told, and what it still says about it is nobody's."""
+    book = reopened()
+    (book >> says(acknowledged(20, **granted)) << to_server(cancel(20)) << stream_end(20)
+     >> says(result(20, {"resultType": "complete"})) << None).check()
+    held_for(book.then(says(result(8))), IDLE)
+
+
+@pytest.mark.parametrize("granted", [{"toolsListChanged": True}, {"toolsListChanged": True, "resourceSubscriptions": []}], ids=str)
+def test_a17_8_a_stream_without_single_resources_stays_with_us_when_it_is_refused(granted):
+    """What a start finds out is told on it all the same; resources that were never granted are no loss."""
+    for answer in (refusal(20), acknowledged(20)):
+        book = reopened(granted=granted) >> says(answer)
+        assert not [effect for effect, _ in book.open if type(effect) is not Save]
+        book.then(says(CHANGED), cancel(20))
+
+
 def test_a12_a_crash_ends_its_errands_and_a_stale_task_fails_loudly():
     """The new process is asked, and its refusal is the client's."""
     book = asked(live(), result(20, {"task": TASK}), ASK).then(result("s1"))

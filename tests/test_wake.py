@@ -895,6 +895,24 @@ def test_a12_a_stream_of_single_resources_keeps_the_server_until_it_is_cancelled
     assert relay.kept == []
 
 
+def test_a12_7_a_stream_of_single_resources_ends_where_the_next_process_refuses_it(box):
+    """By the result with which a server takes a stream down; the client may ask anew and hears the truth."""
+    fake = busy(box, era="modern", resources=1, announce=True)
+    relay = box.relay(fake)
+    for method in ("server/discover", "tools/list"):
+        relay.answer(relay.request(method, meta()))
+    wanted = dict(meta(), notifications={"resourceSubscriptions": ["mem://r0"], "toolsListChanged": True})
+    relay.request("subscriptions/listen", wanted, "s")
+    relay.until_message(lambda one: one.get("method") == ACK)
+    fake.set(listen=-32603)
+    relay.error(relay.request("tools/call", dict(meta(), name="die", arguments={"how": "exit3"})))
+    relay.result(relay.request("tools/call", dict(meta(), name="pid", arguments={})))
+    assert relay.result("s") == {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": "s"}}
+    assert relay.error(relay.request("subscriptions/listen", wanted, "again"))["code"] == -32603
+    relay.barrier()
+    assert relay.kept == []
+
+
 def test_a12_an_open_call_of_the_modern_era_is_not_idle(box):
     fake = busy(box, era="modern")
     relay = box.relay(fake)
