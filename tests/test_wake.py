@@ -147,13 +147,19 @@ def test_c2_the_beat_began_with_the_relay(box):
     assert first - begun < 0.75 and 0.75 < second - begun < 1.1, (first - begun, second - begun)
 
 
-@slow
-def test_c2_c10_a_fixed_beat_without_jitter(box):
+def waking(box, interval):
+    """(a sleeping relay with a predicate that says no at each interval, the predicate); the first run has begun."""
     fake, probe = box.fake(), Probe(box)
     box.record(fake)
-    relay = box.relay(fake, *probe.options("100ms"))
+    relay = box.relay(fake, *probe.options(interval))
     relay.handshake()
     probe.more(1)
+    return relay, probe
+
+
+@slow
+def test_c2_c10_a_fixed_beat_without_jitter(box):
+    _, probe = waking(box, "100ms")
     found = probe.moments(16)
     off = sorted(one - found[0] - 0.1 * number for number, one in enumerate(found))
     assert abs(off[len(off) // 2]) < 0.03, "the middle of 16 runs is %.3f s off the beat" % off[len(off) // 2]
@@ -162,11 +168,7 @@ def test_c2_c10_a_fixed_beat_without_jitter(box):
 @slow
 def test_c2_the_beat_holds_after_a_late_tick(box):
     """A machine that was busy for a while does not shift all later runs (a ticker, not a pause between two)."""
-    fake, probe = box.fake(), Probe(box)
-    box.record(fake)
-    relay = box.relay(fake, *probe.options("400ms"))
-    relay.handshake()
-    probe.more(1)
+    relay, probe = waking(box, "400ms")
     beat = probe.moments(1)[0]
     until(relay.asleep, what="the end of that run")
     relay.signal(signal.SIGSTOP)
