@@ -794,7 +794,7 @@ def read_envelope(line):
 
 
 def envelopes_of(batch, line):
-    """[(Envelope, raw text)] of the elements of a BATCH envelope, each as a line of its own would be; [] if it is too long."""
+    """[(Envelope, raw text)] of the elements of a BATCH envelope, as of lines of their own; [] if it is too long."""
     try:
         return [(classify(item, raw) if type(item) is dict else Envelope(ODD), raw)
                 for item, raw in zip(batch.body, elements(line))] if batch.body else []
@@ -1025,7 +1025,7 @@ def progress_token(env, line):
 
 
 def token_key(value):
-    """What a string or an integer is known by: itself (1 is not "1"), or size and hash of a long one; None for all else."""
+    """What a string or an integer is known by: itself (1 is not "1"), size and hash of a long one; None for all else."""
     if type(value) is str:
         return value if len(value) <= TOKEN_CHARS and value.isascii() else (len(value), hash(value))
     if type(value) is int:
@@ -1053,8 +1053,8 @@ def kind_of_noise(text):
 
 # Late answers that are waited for after --call-timeout, and requests of a server that are kept in mind.
 MAX_OVERDUE = 10000
-# Progress tokens of requests that are over: of each process the last MAX_LATE, at times LATE_STEP more. Measured with all of
-# them: 0.3 MiB for integers, 0.5 for UUIDs, 0.7 whatever a client takes, as of long ones only a hash is kept.
+# Progress tokens of requests that are over: of each process the last MAX_LATE, at times LATE_STEP more. Measured with all
+# of them: 0.3 MiB for integers, 0.5 for UUIDs, 0.7 whatever a client takes, as of long ones only a hash is kept.
 MAX_LATE, LATE_STEP, TOKEN_CHARS = 4096, 512, 64
 
 class Flight:
@@ -1135,11 +1135,11 @@ class Flights:
         left = self._tokens[flight.token] = self._tokens[flight.token] - 1
         if not left:
             del self._tokens[flight.token]
-            if flight.batch or not flight.queued:  # what is cancelled inside a queued array is sent with it all the same
+            if flight.batch or not flight.queued:  # what is cancelled inside a queued array is sent all the same
                 self.no_more(flight.token)
 
     def no_more(self, token):
-        """What comes for this token from now on is late, if no open request has it; the oldest are forgotten by the hundred."""
+        """What comes for this token now is late, if no open request has it; the oldest are forgotten by the hundred."""
         if token is not None and token not in self._tokens:
             if len(self.late) >= MAX_LATE + LATE_STEP:
                 self.late = dict.fromkeys(list(self.late)[LATE_STEP:])
@@ -2255,7 +2255,7 @@ class StderrSink:
 
 
 class OwnLines:
-    """The way of our own lines to a StderrSink: they begin on a line of their own, though the server left one unfinished."""
+    """Our own lines on their way to a StderrSink: they begin on a line of their own, whatever the server left there."""
     __slots__ = ("_sink",)
 
     def __init__(self, sink):
@@ -2473,7 +2473,8 @@ Spawn = record("Spawn", "", "effect: start the server; answered by Spawned or Sp
 CloseInput = record(
     "CloseInput", "force", "effect: close the server's stdin once what is queued is written; at once if force")
 KillGroup = record("KillGroup", "signum", "effect: signal the server's group")
-Log = record("Log", "text level", "effect: a line for the log; level 1 = always kept, 2 = only when verbose, 0 = on stderr too, where no log is")
+Log = record(
+    "Log", "text level", "effect: a line for the log; level 1 = always kept, 2 = only when verbose, 0 = also a warning")
 Ended = record(
     "Ended", "text tail", "effect for the owner: the process is reaped and its output read; text says how it ended")
 Unreapable = record("Unreapable", "", "effect for the owner: not dead after SIGKILL")
@@ -4378,8 +4379,9 @@ class Streams:
     def _end(self, key):
         """Tell the client that a stream is over: it waits for updates that nobody sends any more."""
         ident = self._held.pop(key).id_raw
-        self._relay.log("a subscription to single resources was not granted again: told the client that it has ended", 1)
-        self._relay.to_client(result_line(ident, b'{"resultType":"complete","_meta":{%s:%s}}' % (json_string(SUBSCRIPTION_KEY), ident)))
+        self._relay.log("single resources are not granted again: the client is told that its subscription ended", 1)
+        self._relay.to_client(result_line(
+            ident, b'{"resultType":"complete","_meta":{%s:%s}}' % (json_string(SUBSCRIPTION_KEY), ident)))
 
     def cancelled(self, key):
         """The client closes a stream. True if there was one."""
@@ -4975,7 +4977,7 @@ class ServerDesk:
             told.subscriptions.pop(uri, None)
 
     def _batch(self, env, line):
-        """An array, in a revision that has batches: each element is judged as a line would be, what passes stays verbatim."""
+        """An array (2025-03-26): each element is judged as a line would be, what passes stays verbatim."""
         pairs, passing = envelopes_of(env, line), []
         if not pairs and env.body != []:  # too long to look into
             return True
@@ -5791,17 +5793,16 @@ class WakeLink:
 class Driver:
     """Carries out what the engine says, and tells it what happened."""
     __slots__ = ("options", "loop", "processes", "sink", "journal", "relay", "store", "client", "link", "_signals",
-                 "_events", "_busy", "_status", "_wake", "_streams", "_stall_s", "_failed", "_save_wanted",
-                 "_watched")
+                 "_events", "_busy", "_status", "_wake", "_streams", "_stall_s", "_failed", "_save_wanted", "_watched")
 
     def __init__(self, options, relay, store):
         self.options, self.relay, self.store = options, relay, store
         self.loop, self.processes = Loop(), Processes()
-        self.sink = StderrSink(self.loop)
-        named = options.name is not None
+        self.sink, named = StderrSink(self.loop), options.name is not None
         self.journal = Journal(
             options.log_file, "dsh" if named and options.log_style == "text" else options.log_style,
-            2 if options.verbose or named else 1, OwnLines(self.sink), options.verbose, options.log_file == options.stderr_log)
+            2 if options.verbose or named else 1, OwnLines(self.sink), options.verbose,
+            options.log_file == options.stderr_log)
         store.attach(self.journal)
         self.link = self._wake = self._status = None
         self._events, self._busy, self._stall_s = [], False, FLUSH_STALL_S
@@ -5980,7 +5981,8 @@ class Driver:
         elif type(effect) is Served:
             self.journal.line("%s cache %.1f" % (effect.method, (monotonic_s() - self.loop.now_s) * 1000), 2)
         elif self.options.verbose:
-            OwnLines(self.sink).put(b"mcp-lazy: stdout of the server: %s\n" % redact(effect.raw.strip(), self.relay.settings.secrets))
+            raw = redact(effect.raw.strip(), self.relay.settings.secrets)
+            OwnLines(self.sink).put(b"mcp-lazy: stdout of the server: %s\n" % raw)
 
     def _want_save(self, effect):
         self._save_wanted = True  # behind the answer; again later while another process has the lock
