@@ -753,18 +753,16 @@ def spell_id(value):
         return b"null"
 
 
-def classify(body, raw=None):
-    """The Envelope of a parsed value; `raw` is its text (bytes), to take the id's spelling from where it is at hand."""
+def classify(body, raw):
+    """The Envelope of a parsed value; `raw` is its text (bytes), to take the id's spelling from."""
     if type(body) is not dict:
         return Envelope(BATCH if type(body) is list else ODD, body=body)
     method, ident = body.get("method"), body.get("id")
     key = id_raw = None
-    if type(ident) is int and (ident or raw is None or b"-0" not in raw):
+    if type(ident) is int and (ident or b"-0" not in raw):
         key, id_raw = ident, b"%d" % ident
     elif ident is not None:
-        if raw is None:
-            id_raw = spell_id(ident)
-        elif type(ident) is str and b"\\" not in raw:
+        if type(ident) is str and b"\\" not in raw:
             id_raw = b'"%s"' % ident.encode("utf-8")
         else:
             id_raw = members(raw)["id"]
@@ -798,9 +796,13 @@ def read_envelope(line):
         return _skim(line) or Envelope(BAD)
 
 
-def envelopes_of(batch):
-    """The Envelopes of the items of a BATCH envelope."""
-    return [classify(item) if type(item) is dict else Envelope(ODD) for item in batch.body or ()]
+def envelopes_of(batch, line):
+    """[(Envelope, raw text)] of the elements of a BATCH envelope, as of lines of their own; [] if it is too long."""
+    try:
+        return [(classify(item, raw) if type(item) is dict else Envelope(ODD), raw)
+                for item, raw in zip(batch.body, elements(line))] if batch.body else []
+    except _SCAN_ERRORS:  # so deep that a frame or two more than at the first look are too many
+        return []
 
 
 class _GiveUp(Exception):
@@ -1026,8 +1028,12 @@ def progress_token(env, line):
 
 
 def token_key(value):
-    """A key by type and value for a string or an integer, None for anything else."""
-    return (type(value).__name__, value) if type(value) in (str, int) else None
+    """What a string or an integer is known by: itself (1 is not "1"), size and hash of a long one; None for all else."""
+    if type(value) is str:
+        return value if len(value) <= TOKEN_CHARS and value.isascii() else (len(value), hash(value))
+    if type(value) is int:
+        return value if value.bit_length() <= 64 else (value.bit_length(), hash(value))
+    return None
 
 
 def cancelled_key(env, line):
@@ -1049,7 +1055,10 @@ def kind_of_noise(text):
 # -- open requests ---------------------------------------------------------------
 
 # Late answers that are waited for after --call-timeout, and requests of a server that are kept in mind.
-MAX_OVERDUE, MAX_LATE = 10000, 256
+MAX_OVERDUE = 10000
+# Progress tokens of requests that are over: of each process the last MAX_LATE, at times LATE_STEP more. Measured with all
+# of them: 0.3 MiB for integers, 0.5 for UUIDs, 0.7 whatever a client takes, as of long ones only a hash is kept.
+MAX_LATE, LATE_STEP, TOKEN_CHARS = 4096, 512, 64
 
 class Flight:
     """One open request of the client.
@@ -1129,10 +1138,15 @@ class Flights:
         left = self._tokens[flight.token] = self._tokens[flight.token] - 1
         if not left:
             del self._tokens[flight.token]
-        if not left and not flight.queued:
-            self.late[flight.token] = None
-            if len(self.late) > MAX_LATE:
-                del self.late[next(iter(self.late))]
+            if flight.batch or not flight.queued:  # what is cancelled inside a queued array is sent all the same
+                self.no_more(flight.token)
+
+    def no_more(self, token):
+        """What comes for this token now is late, if no open request has it; the oldest are forgotten by the hundred."""
+        if token is not None and token not in self._tokens:
+            if len(self.late) >= MAX_LATE + LATE_STEP:
+                self.late = dict.fromkeys(list(self.late)[LATE_STEP:])
+            self.late[token] = None
 
     def overdue(self, flight):
         """Close one that we answered ourselves; its late answer will be dropped."""
@@ -1959,7 +1973,7 @@ def file_tail(path, size):
 # ----------------------------------------------------------------------------
 # Uses:   L1 L3
 # Used by: L8 L9 L11b L15
-# Owns:   Loop, Outbox, StderrSink, Journal, Future, Task, Tasks
+# Owns:   Loop, Outbox, StderrSink, OwnLines, Journal, Future, Task, Tasks
 # Never:  blocks, except in the one wait of Loop.turn
 # Tests:  tests/test_l04_loop.py
 # ----------------------------------------------------------------------------
@@ -2134,17 +2148,22 @@ class Outbox:
 
 
 class StderrSink:
-    """Text on its way to a descriptor that blocks and belongs to others: bounded, polled, never waited for."""
-    __slots__ = ("fd", "_loop", "_backlog", "_left_out")
+    """Text on its way to a descriptor that blocks and belongs to others: bounded, polled, never waited for.
+
+    unfinished: the last byte of it was no LF.
+    """
+    __slots__ = ("fd", "unfinished", "_loop", "_backlog", "_left_out")
 
     def __init__(self, loop, fd=2):
-        self._loop, self.fd, self._backlog, self._left_out = loop, fd, bytearray(), 0
+        self._loop, self.fd, self.unfinished, self._backlog, self._left_out = loop, fd, False, bytearray(), 0
 
     def put(self, raw):
         room = STDERR_BACKLOG_BYTES - len(self._backlog)
         if len(raw) > room:
             self._left_out += len(raw) - room
             raw = raw[:room]
+        if raw:
+            self.unfinished = raw[-1:] != b"\n"
         self._backlog += raw
         self.pump()
 
@@ -2159,11 +2178,10 @@ class StderrSink:
                 if self._left_out and not self._backlog:
                     self._backlog += b"\nmcp-lazy: %d bytes of stderr left out here, its reader was too slow\n" % (
                         self._left_out)
-                    self._left_out = 0
+                    self._left_out, self.unfinished = 0, False
         except OSError:  # nobody reads stderr any more
             self._backlog, self._left_out = bytearray(), 0
         self._loop.watch(self.fd, None, self.pump if self._backlog else None)
-
 
     def drain(self, limit_s):
         """Wait for a slow reader at the end of a command, this long at most."""
@@ -2173,13 +2191,28 @@ class StderrSink:
             self._loop.turn()
 
 
+class OwnLines:
+    """Our own lines on their way to a StderrSink: they begin on a line of their own, whatever the server left there."""
+    __slots__ = ("_sink",)
+
+    def __init__(self, sink):
+        self._sink = sink
+
+    def put(self, raw):
+        self._sink.put(b"\n" + raw if self._sink.unfinished else raw)
+
+
 class Journal:
     """The relay's own log: to a file, to stderr, or nowhere (A16, F9). Never payloads."""
-    __slots__ = ("_path", "_style", "_level", "_sink", "_stderr")
+    __slots__ = ("_path", "_style", "_level", "_sink", "_stderr", "_shared")
 
-    def __init__(self, path, style, level, stderr, verbose):
-        """path: None for no file; stderr: a StderrSink, for all lines if verbose; level 2 keeps everything."""
-        self._path, self._style, self._level, self._stderr = path, style, level, stderr
+    def __init__(self, path, style, level, stderr, verbose, shared=False):
+        """path: None for no file; stderr: OwnLines or the like, for all lines if verbose; level 2 keeps everything.
+
+        shared: the server writes its stderr to the same file. Our line begins on a line of its own there too, unless
+        the server writes in that very moment.
+        """
+        self._path, self._style, self._level, self._stderr, self._shared = path, style, level, stderr, shared
         self._sink = stderr if verbose else None
         if path:
             rotate_file(path, LOG_FILE_LIMIT_BYTES)
@@ -2191,10 +2224,18 @@ class Journal:
             self._stderr.put(("mcp-lazy: %s\n" % text).encode("utf-8", "replace"))
 
     def line(self, text, level=1):
-        if level > self._level or not (self._path or self._sink):
+        """Level 1 is always kept, 2 only in detail, 0 is a warning."""
+        if level == 0:
+            self.warn(text)
+        elif level <= self._level:
+            self._write(text)
+
+    def _write(self, text):
+        if not (self._path or self._sink):
             return
         line = format_log_line(self._style, this_pid(), utc_stamp(wall_s()), text).encode("utf-8", "replace")
-        if self._path and not append_to_file(self._path, line):
+        unfinished = self._shared and self._path and file_tail(self._path, 1) not in (b"", b"\n")
+        if self._path and not append_to_file(self._path, b"\n" + line if unfinished else line):
             path, self._path = self._path, None
             self.warn("cannot append to the log file %s, going on without it" % path)
         if self._sink:
@@ -2358,7 +2399,8 @@ DOWN, UP, CLOSING, TERMED, KILLED, DRAINING, STUCK = (
 IGNORE = "ignore"
 # How long a finished task whose server named no lifetime can still be asked for its result, and a visit to a URL lasts.
 RESULT_WAIT_S, VISIT_WAIT_S, MAX_ERRANDS = 600.0, 600.0, 1000
-RELATED_TASK = "io.modelcontextprotocol/related-task"
+# What a shell, or another program that runs one, exits with when it cannot run a word or does not find it.
+NEVER_RAN = ("exit status 126", "exit status 127")
 SIGTERM, SIGKILL = 15, 9  # the same number on every POSIX system
 
 
@@ -2368,7 +2410,8 @@ Spawn = record("Spawn", "", "effect: start the server; answered by Spawned or Sp
 CloseInput = record(
     "CloseInput", "force", "effect: close the server's stdin once what is queued is written; at once if force")
 KillGroup = record("KillGroup", "signum", "effect: signal the server's group")
-Log = record("Log", "text level", "effect: a line for the log; level 1 = always kept, 2 = only when verbose")
+Log = record(
+    "Log", "text level", "effect: a line for the log; level 1 = always kept, 2 = only when verbose, 0 = also a warning")
 Ended = record(
     "Ended", "text tail", "effect for the owner: the process is reaped and its output read; text says how it ended")
 Unreapable = record("Unreapable", "", "effect for the owner: not dead after SIGKILL")
@@ -2394,10 +2437,11 @@ WakeEnded = record("WakeEnded", "text", "event: the wake predicate ended (exit s
 
 class Wake:
     """The wake predicate (C1-C10): when it may run, what its end means. modern: the first modern request came (C9)."""
-    __slots__ = ("_relay", "_running", "_overran", "_due_s", "modern")
+    __slots__ = ("_relay", "_running", "_overran", "_due_s", "_last", "_warned", "modern")
 
     def __init__(self, relay):
         self._relay, self._running, self._overran, self._due_s, self.modern = relay, False, False, 0.0, False
+        self._last, self._warned = "", False
 
     def begin(self):
         """The relay starts, and with it the beat."""
@@ -2435,14 +2479,24 @@ class Wake:
 
     def ended(self, text):
         self._running = False
-        relay = self._relay
+        relay, last, self._last = self._relay, self._last, text
         relay.out.append(ClearTimer("wake-limit"))
-        if text == "exit status 0" and not self._overran:
+        if self._overran:
+            return
+        if text == "exit status 0":
             at = len(relay.out)
             if relay.may_wake() and relay.life.start(None, None):
                 relay.out.insert(at, Log("wake command matched: starting the server", 1))
-        elif text != "exit status 1" and not self._overran:
-            relay.log("wake command failed: %s" % text, 1)
+        elif text != "exit status 1":
+            relay.log("wake command failed: %s" % text, self._weight(text))
+        elif last != text:  # not at each interval
+            relay.log("wake command: nothing to do (exit status 1)", 2)
+
+    def _weight(self, text):
+        """The level of a failure in the log. One that will not go away, a word misspelt, a person must hear of, once."""
+        never_ran = text in NEVER_RAN or ":" in text  # which no exit status has, and each reason not to start
+        level, self._warned = 0 if never_ran and not self._warned else 1, self._warned or never_ran
+        return level
 
     def stop(self):
         """The relay leaves: no tick any more, and a run ends now (C7)."""
@@ -2615,19 +2669,20 @@ class Errands:
     """Why a server that has nothing to answer must not be stopped: what it still does for the client (design of A12).
 
     Tasks of the 2025-11-25 revision (and of the tasks extension) that run, or whose result can still be fetched; visits
-    to a URL that the server asked for and has not seen completed; subscriptions to single resources.
+    to a URL that the server asked for and has not seen completed; subscriptions to single resources. And the progress
+    tokens of calls that a running task answered: they are good until it ends (25-11, progress).
     """
-    __slots__ = ("_relay", "_tasks", "_visits", "_asked")
+    __slots__ = ("_relay", "_tasks", "_tokens", "_visits", "_asked", "_wanted")
 
     def __init__(self, relay):
-        self._relay, self._tasks, self._visits, self._asked = relay, {}, {}, {}
+        self._relay, self._tasks, self._tokens, self._visits, self._asked, self._wanted = relay, {}, {}, {}, {}, {}
 
     def reset(self):
         """The process is gone, and what it did with it."""
         self._forget()
         if self._tasks:
             self._relay.log("tasks that ended with the server: %d" % len(self._tasks), 1)
-        self._tasks, self._visits, self._asked = {}, {}, {}
+        self._tasks, self._tokens, self._visits, self._asked, self._wanted = {}, {}, {}, {}, {}
 
     def __bool__(self):
         """True if something is under way."""
@@ -2641,29 +2696,50 @@ class Errands:
             for key in [key for key, until_s in table.items() if until_s is not None and until_s <= now_s]:
                 del table[key]
 
-    def seen(self, found):
-        """Take notice of tasks, wherever the server tells their state (parsed result or params). True if it is one task's."""
+    def seen(self, found, token=None):
+        """Take notice of tasks, wherever their state is told (parsed result or params).
+
+        token: the progress token of the call that this answers.
+        """
         listed, task = member_of(found, "tasks"), member_of(found, "task")
         for one in listed if isinstance(listed, list) else ():
             self._seen(one)
-        over = member_of(member_of(member_of(found, "_meta"), RELATED_TASK), "taskId")
-        if isinstance(over, str) and self._tasks.get(over, 0) is None:  # tasks/result was answered: it says no status
-            self._tasks[over] = self._relay.now_s + RESULT_WAIT_S
-        return self._seen(found if isinstance(found, dict) and "task" not in found else task)
+        self._seen(found if isinstance(found, dict) and "task" not in found else task, token)
 
-    def _seen(self, task):
+    def _seen(self, task, token=None):
         ident, status = member_of(task, "taskId"), member_of(task, "status")
         if not isinstance(ident, str) or not isinstance(status, str):
-            return False
-        ttl_ms, limit_s = task.get("ttl", task.get("ttlMs")), None
-        if status in ("completed", "failed", "cancelled"):  # until then it runs, whatever its lifetime
-            limit_s = min(ttl_ms, 1e15) / 1000 if type(ttl_ms) in (int, float) and ttl_ms >= 0 else RESULT_WAIT_S
+            return
+        ttl_ms, until_s = task.get("ttl", task.get("ttlMs")), None
+        over = status in ("completed", "failed", "cancelled")  # until then it runs, whatever its lifetime
+        if over:
+            lasts = type(ttl_ms) in (int, float) and ttl_ms >= 0
+            until_s = self._relay.now_s + (min(ttl_ms, 1e15) / 1000 if lasts else RESULT_WAIT_S)
         self._tasks.pop(ident, None)
         if len(self._tasks) >= MAX_ERRANDS:
             self._forget()
         if len(self._tasks) < MAX_ERRANDS:
-            self._tasks[ident] = None if limit_s is None else self._relay.now_s + limit_s
-        return True
+            self._tasks[ident] = until_s
+        if over:
+            self._silence(ident)
+        elif token is not None and len(self._tokens) < MAX_ERRANDS:
+            self._tokens[ident] = token
+            self._relay.flights.late.pop(token, None)
+
+    def _silence(self, ident):
+        """Progress for this task is late from now on."""
+        self._relay.flights.no_more(self._tokens.pop(ident, None))
+
+    def wanted(self, ident, key):
+        """The server asks the client for the result of a task, in its request `key`."""
+        if isinstance(ident, str) and len(self._wanted) < MAX_ERRANDS:
+            self._wanted[key] = ident
+
+    def given(self, ident):
+        """tasks/result was answered; the answer tells no status."""
+        if isinstance(ident, str) and self._tasks.get(ident, 0) is None:
+            self._tasks[ident] = self._relay.now_s + RESULT_WAIT_S
+            self._silence(ident)
 
     def visit(self, ident, key=None):
         """The user is sent to a URL; `notifications/elicitation/complete` will tell. key: of the request that asks for it."""
@@ -2674,6 +2750,7 @@ class Errands:
 
     def replied(self, key, line):
         """The client answered a request: the user does not go there, or the client has a task of its own."""
+        self.given(self._wanted.pop(key, None))
         ident = self._asked.pop(key, None)
         if ident is None and not (len(line) < SEARCHED_BYTES and b'"taskId"' in line):
             return
@@ -3409,12 +3486,15 @@ def older_recording(options):
 # Streams. `subscriptions/listen` opens one that lasts: it is acknowledged here with
 # what the recorded capabilities allow, and sent on, the client's own line with its
 # own id, to each modern process that starts; that acknowledgement is swallowed.
-# What goes wrong: a server that refuses the stream leaves the client with ours,
-# which tells only what a start finds out.
+# A server that refuses the stream leaves the client with ours, which tells only what
+# a start finds out. That is no substitute for single resources: where one of those that
+# were granted is not granted again, the client is told that the stream has ended, in the way
+# of a server that takes one down (an empty complete result), and may ask anew.
 # ----------------------------------------------------------------------------
 # What the ids of our own requests to the server begin with.
 OWN_ID = "mcp-lazy-"
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+CANCELLED = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n'
 CHANGED = {"tools/list": "notifications/tools/list_changed", "prompts/list": "notifications/prompts/list_changed",
            "resources/list": "notifications/resources/list_changed",
            "resources/templates/list": "notifications/resources/list_changed"}
@@ -4134,6 +4214,12 @@ class Stream:
         self.id_raw, self.line, self.entry, self.granted, self.ours = id_raw, bytes(line), entry, granted, ours
 
 
+def _resources(granted):
+    """The URIs of what an acknowledgement grants."""
+    uris = member_of(granted, "resourceSubscriptions")
+    return uris if isinstance(uris, list) else []
+
+
 class Streams:
     """The client's open `subscriptions/listen`, with or without a server (A17.8): {id key: Stream}."""
     __slots__ = ("_relay", "_held", "_opening")
@@ -4182,9 +4268,15 @@ class Streams:
         key = None if ident is None else id_key_of(ident, spell_id(ident))
         opening = key in self._opening
         self._opening.discard(key)
-        if key in self._held:
-            self._relay.shelf.learn_listen(self._held[key].entry, False)
-            return not self._held[key].ours
+        stream = self._held.get(key)
+        if stream is not None:
+            self._relay.shelf.learn_listen(stream.entry, False)
+            left = _resources(member_of(params, "notifications"))
+            if stream.ours and any(uri not in left for uri in _resources(stream.granted)):
+                self._relay.to_server(CANCELLED % stream.id_raw)
+                self._opening.add(key)  # its answer to that is nobody's
+                self._end(key)
+            return not stream.ours
         if opening:  # cancelled meanwhile
             return False
         flight = self._relay.flights.first(key)
@@ -4215,9 +4307,18 @@ class Streams:
             relay.log("the server refuses the subscription that the client has", 1)
             relay.shelf.learn_listen(self._held[key].entry, refused)
             relay.save()
+            if _resources(self._held[key].granted):
+                self._end(key)
             return False
         del self._held[key]
         return True
+
+    def _end(self, key):
+        """Tell the client that a stream is over: it waits for updates that nobody sends any more."""
+        ident = self._held.pop(key).id_raw
+        self._relay.log("single resources are not granted again: the client is told that its subscription ended", 1)
+        self._relay.to_client(result_line(
+            ident, b'{"resultType":"complete","_meta":{%s:%s}}' % (json_string(SUBSCRIPTION_KEY), ident)))
 
     def cancelled(self, key):
         """The client closes a stream. True if there was one."""
@@ -4225,7 +4326,7 @@ class Streams:
 
     def of_resources(self):
         """True if one of them was granted single resources: the server must live to see them change."""
-        return any(stream.granted.get("resourceSubscriptions") for stream in self._held.values())
+        return any(_resources(stream.granted) for stream in self._held.values())
 
     def announce(self, notification):
         """Tell of a changed list on every stream that was granted it."""
@@ -4309,7 +4410,6 @@ HARMLESS = LISTS + ("initialize", "ping", "server/discover", "subscriptions/list
 ANSWERED = frozenset(HARMLESS + GONE_METHODS)
 STATE_METHODS = ("logging/setLevel", "resources/subscribe", "resources/unsubscribe")
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-CANCELLED = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n'
 
 
 class Settings(Record):
@@ -4390,18 +4490,25 @@ class Books:
             self._annotate(flight, env, line)
         elif env.kind == BATCH:
             relay.life.batches += 1
-            for item in envelopes_of(env):
-                if item.kind == RESPONSE:
-                    relay.flights.server.pop(item.id_key, None)
-                elif item.kind == NOTIFICATION and item.method == "notifications/cancelled" and not queued:
-                    relay.client_desk.cancel(item, b"")
-                elif item.kind == REQUEST:
-                    flight = Flight(item, relay.now_s, queued, relay.life.batches)
-                    flight.token = progress_token(item, b"")
-                    relay.flights.add(flight)
-                    if relay.told.init_params is None:
-                        relay.flights.hold_start(flight)
+            for item, raw in envelopes_of(env, line):
+                self._track_element(item, raw, queued)
         relay.troubles.watch_calls()
+
+    def _track_element(self, env, raw, queued):
+        """The same for one element of an array."""
+        relay = self._relay
+        if env.kind == RESPONSE:
+            relay.flights.server.pop(env.id_key, None)
+        elif env.kind == NOTIFICATION and env.method == "notifications/cancelled":
+            relay.client_desk.cancel(env, raw)
+        elif env.kind == REQUEST:
+            flight = Flight(env, relay.now_s, queued, relay.life.batches)
+            flight.token = progress_token(env, raw)
+            relay.flights.add(flight)
+            if env.method in STATE_METHODS:
+                flight.note = self._state_note(env.method, env, raw)
+            if relay.told.init_params is None:
+                relay.flights.hold_start(flight)
 
     def _annotate(self, flight, env, line):
         """What the answer to this request will teach, and whether it belongs to the start (A10.1)."""
@@ -4426,6 +4533,8 @@ class Books:
             relay.own.asked_again(flight.entry, method)
         elif method in STATE_METHODS:
             flight.note = self._state_note(method, env, line)
+        elif method == "tasks/result":
+            flight.before = member_of(env.params(line), "taskId")
         first = relay.told.init_params is None and (recordable or not modern)
         if first or modern and recordable and relay.state != LIVE:
             relay.flights.hold_start(flight)
@@ -4654,11 +4763,11 @@ class ServerDesk:
     def __init__(self, relay):
         self._relay = relay
 
-    def judge(self, line):
+    def judge(self, line, env=None):
         relay = self._relay
         if relay.life.discarding:
             return False
-        env = read_envelope(line)
+        env = env or read_envelope(line)
         kind = env.kind
         if kind == RESPONSE and env.version2:
             return self._response(env, line)
@@ -4668,6 +4777,8 @@ class ServerDesk:
             relay.start_requests.seen(env.method, env.id_key)
             if env.method == "elicitation/create":
                 relay.errands.visit(member_of(env.params(line), "elicitationId"), env.id_key)
+            elif env.method == "tasks/result":
+                relay.errands.wanted(member_of(env.params(line), "taskId"), env.id_key)
             return True
         if kind == NOTIFICATION and env.version2:
             return self._notification(env, line)
@@ -4719,6 +4830,8 @@ class ServerDesk:
             relay.life.answered()
         if len(line) < SEARCHED_BYTES and (b'"taskId"' in line or b"-32042" in line):
             self._errand(flight, line)
+        if flight.method == "tasks/result" and (env.body is None or "result" in env.body):
+            relay.errands.given(flight.before)
         if relay.settings.log_calls:
             relay.log("%s server %.1f" % (flight.method, (relay.now_s - flight.since_s) * 1000), 2)
         relay.life.settle_start()
@@ -4731,8 +4844,7 @@ class ServerDesk:
             body = parse_json(line)
         except ValueError:
             return
-        if relay.errands.seen(body.get("result")):
-            relay.flights.late.pop(flight.token, None)  # its progress goes on (25-11, progress)
+        relay.errands.seen(body.get("result"), None if flight.method.startswith("tasks/") else flight.token)
         visits = member_of(member_of(body.get("error"), "data"), "elicitations")
         for one in visits if isinstance(visits, list) else ():
             relay.errands.visit(member_of(one, "elicitationId"))
@@ -4802,31 +4914,20 @@ class ServerDesk:
             told.subscriptions.pop(uri, None)
 
     def _batch(self, env, line):
-        """An array of answers and more, in a revision that has batches: closed one by one, passed whole if it can be."""
-        relay, passing, items = self._relay, [], envelopes_of(env)
-        if env.body is None:  # too long to look into
+        """An array (2025-03-26): each element is judged as a line would be, what passes stays verbatim."""
+        pairs, passing = envelopes_of(env, line), []
+        if not pairs and env.body != []:  # too long to look into
             return True
-        if not any(item.version2 for item in items):
-            relay.noise(line)
+        if not any(item.version2 for item, _ in pairs):
+            self._relay.noise(line)
             return False
-        for item, value in zip(items, env.body):
-            own = relay.own.take(item.id_key) if item.kind == RESPONSE else None
-            if own is not None:
-                self._own_answer(own, canonical(value).encode("ascii"))
-                continue
-            if item.kind == RESPONSE and relay.flights.take(item.id_key) is None:
-                if relay.flights.was_overdue(item.id_key) or is_own_id(item.id_key):
-                    continue
-            elif item.kind == REQUEST:
-                relay.flights.server[item.id_key] = item.id_raw
-            passing.append(value)
-        relay.life.heard = True
-        relay.life.settle_start()
-        if len(passing) == len(env.body):
-            return True
-        if passing:
-            relay.to_client(canonical(passing).encode("ascii") + b"\n")
-        return False
+        for item, raw in pairs:
+            item.version2 = True  # one that says so speaks for all
+            if item.kind == ODD or self.judge(raw, item):
+                passing.append(raw)
+        if passing and len(passing) < len(pairs):
+            self._relay.to_client(b"[" + b",".join(passing) + b"]\n")
+        return len(passing) == len(pairs)
 
 
 TIMERS = {"startup": ("life", "startup_expired"), "idle": ("rest", "idle"), "settle": ("life", "release_queue"),
@@ -4885,9 +4986,9 @@ class Troubles:
             self._relay.to_client(CANCELLED % id_raw)
         self._relay.flights.server.clear()
 
-    def refuse(self, env, what, advice):
+    def refuse(self, env, line, what, advice):
         """An error for the requests of one line that goes nowhere (A10.13)."""
-        items = envelopes_of(env) if env.kind == BATCH else [env]
+        items = [item for item, _ in envelopes_of(env, line)] if env.kind == BATCH else [env]
         self._answer([Flight(item, 0.0, True, env.kind == BATCH) for item in items if item.kind == REQUEST],
                      self.text(what, b"", advice))
 
@@ -5037,7 +5138,7 @@ class Life:
         wait_s = self._backoff.wait_s(relay.now_s)
         if wait_s > 0:
             if env is not None:
-                relay.troubles.refuse(env, "%s, the last of %d starts that failed" % (
+                relay.troubles.refuse(env, line, "%s, the last of %d starts that failed" % (
                     self._backoff.trouble, self._backoff.failures),
                     "the request was not sent; the next start is due in %.1f s" % wait_s)
             return False
@@ -5629,17 +5730,16 @@ class WakeLink:
 class Driver:
     """Carries out what the engine says, and tells it what happened."""
     __slots__ = ("options", "loop", "processes", "sink", "journal", "relay", "store", "client", "link", "_signals",
-                 "_events", "_busy", "_status", "_wake", "_streams", "_stall_s", "_failed", "_save_wanted",
-                 "_watched")
+                 "_events", "_busy", "_status", "_wake", "_streams", "_stall_s", "_failed", "_save_wanted", "_watched")
 
     def __init__(self, options, relay, store):
         self.options, self.relay, self.store = options, relay, store
         self.loop, self.processes = Loop(), Processes()
-        self.sink = StderrSink(self.loop)
-        named = options.name is not None
+        self.sink, named = StderrSink(self.loop), options.name is not None
         self.journal = Journal(
             options.log_file, "dsh" if named and options.log_style == "text" else options.log_style,
-            2 if options.verbose or named else 1, self.sink, options.verbose)
+            2 if options.verbose or named else 1, OwnLines(self.sink), options.verbose,
+            options.log_file == options.stderr_log)
         store.attach(self.journal)
         self.link = self._wake = self._status = None
         self._events, self._busy, self._stall_s = [], False, FLUSH_STALL_S
@@ -5818,7 +5918,8 @@ class Driver:
         elif type(effect) is Served:
             self.journal.line("%s cache %.1f" % (effect.method, (monotonic_s() - self.loop.now_s) * 1000), 2)
         elif self.options.verbose:
-            self.sink.put(b"mcp-lazy: stdout of the server: %s\n" % redact(effect.raw.strip(), self.relay.settings.secrets))
+            raw = redact(effect.raw.strip(), self.relay.settings.secrets)
+            OwnLines(self.sink).put(b"mcp-lazy: stdout of the server: %s\n" % raw)
 
     def _want_save(self, effect):
         self._save_wanted = True  # behind the answer; again later while another process has the lock
@@ -5899,6 +6000,7 @@ def run_relay(options, settings):
     try:
         return driver.run()
     except Exception as error:  # the server is dead by now
+        OwnLines(driver.sink).put(b"")
         raise Bug("internal error, please report it: %s" % error_place(error)) from error
 
 # ============================================================================

@@ -11,7 +11,7 @@ import pytest
 
 from generated import seeded
 from harness import MODULE, set_nonblocking
-from mcp_lazy import Cancelled, Future, Loop, Outbox, SignalPipe, StderrSink, Tasks
+from mcp_lazy import Cancelled, Future, Loop, Outbox, OwnLines, SignalPipe, StderrSink, Tasks
 
 SOON_S = 0.001
 
@@ -368,6 +368,37 @@ def test_a_sink_is_bounded_and_tells_what_was_left_out(loop, pipe):
     assert 65536 <= len(text) <= 65536 + (1 << 17)
     sink.put(b"again\n")
     assert drained(pipe[0]) == b"again\n"
+
+
+def test_a16_1_a_line_of_ours_begins_on_a_line_of_its_own(loop, pipe):
+    """The server's bytes stay as they came; only in front of a line of ours is one that it did not end ended."""
+    set_nonblocking(pipe[1], False)
+    sink = StderrSink(loop, pipe[1])
+    ways = {"put": sink, "say": OwnLines(sink)}
+    for whose, text, seen in (("say", b"first\n", b"first\n"), ("say", b"ours\n", b"ours\n"), ("put", b"half", b"half"), ("put", b"", b""),
+                              ("say", b"ours\n", b"\nours\n"), ("put", b"a whole\n", b"a whole\n"), ("say", b"ours\n", b"ours\n"),
+                              ("put", b"half", b"half"), ("put", b" a line\n", b" a line\n"), ("say", b"", b""), ("put", b"x", b"x"),
+                              ("say", b"", b"\n"), ("say", b"", b"")):
+        ways[whose].put(text)
+        assert drained(pipe[0]) == seen, (whose, text)
+
+
+def test_a16_1_a_line_of_ours_behind_what_a_slow_reader_did_not_get(loop, pipe):
+    """Both what was cut and the note about it are over when the next line of ours begins."""
+    set_nonblocking(pipe[1], False)
+    sink, got = StderrSink(loop, pipe[1]), b""
+    sink.put(b"#" * 1000000)
+    OwnLines(sink).put(b"amid\n")
+
+    def told():
+        nonlocal got
+        got += drained(pipe[0])
+        return b"left out here" in got and not one_turn(loop)
+    turns(loop, told)
+    OwnLines(sink).put(b"ours\n")
+    got += drained(pipe[0])
+    lines = [one for one in got.split(b"\n") if one.strip(b"#")]
+    assert lines[0].startswith(b"mcp-lazy: ") and lines[-1] == b"ours" and set(lines[1:-1]) <= {b"amid"}, lines
 
 
 def one_turn(loop):

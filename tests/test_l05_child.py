@@ -5,7 +5,7 @@ import types
 import pytest
 
 from mcp_lazy import (CHILD_TABLE, CLOSING, DOWN, DRAINING, KILLED, MAX_ERRANDS, STUCK, TERMED, UP, Child, ClearTimer, CloseInput,
-                      Ended, Errands, Exited, KillGroup, Log, OutputClosed, SetTimer, SpawnFailed, Spawned, StopWanted, TimerFired,
+                      Ended, Errands, Exited, Flights, KillGroup, Log, OutputClosed, SetTimer, SpawnFailed, Spawned, StopWanted, TimerFired,
                       Unreapable)
 
 STATES = (DOWN, UP, CLOSING, TERMED, KILLED, DRAINING, STUCK)
@@ -200,7 +200,7 @@ class Told:
         self.now_s, self.logs = 1000.0, []
         self.told = types.SimpleNamespace(subscriptions={})
         self.streams = types.SimpleNamespace(of_resources=lambda: self.resources)
-        self.resources = False
+        self.resources, self.flights = False, Flights()
 
     def log(self, text, level):
         self.logs.append(text)
@@ -215,7 +215,7 @@ class Held:
 
     def seen(self, *tasks):
         for task in tasks:
-            assert self.errands.seen(task) is True, task
+            self.errands.seen(task)
         return self
 
     @property
@@ -275,13 +275,49 @@ def test_a12_a_task_that_ends_holds_for_its_results_lifetime():
 
 
 def test_a12_a_task_whose_result_was_given_is_over():
-    """The answer to tasks/result tells no status, only which task it belongs to (2025-11-25)."""
+    """The answer to tasks/result tells no status (2025-11-25)."""
     held = Held().seen(task("a"), task("b", "completed", ttl=1000))
     for ident in ("a", "b", "of nobody", 5):
-        assert held.errands.seen({"content": [], "_meta": {"io.modelcontextprotocol/related-task": {"taskId": ident}}}) is False
+        held.errands.given(ident)
     assert held.until_s == 600
     held.relay.now_s += 600
     assert not held.errands
+
+
+def test_a12_what_a_client_answers_about_a_task_is_its_result_only_where_that_was_asked_for():
+    """2025-11-25: an elicitation's answer names the task that it is for, too; that one goes on."""
+    about = b'{"jsonrpc":"2.0","id":1,"result":{"action":"accept","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}}}'
+    held = Held().seen(task())
+    held.errands.replied(1, about)
+    assert held.until_s is None
+    held.errands.wanted("t", 1)
+    held.errands.wanted(["t"], 2)
+    held.errands.replied(2, about)
+    assert held.until_s is None
+    held.errands.replied(1, about)
+    assert held.until_s == 600
+
+
+def test_issue_4_a_progress_token_is_good_until_its_task_is_over():
+    held, late = Held(), lambda: list(held.relay.flights.late)
+    for ident in "abc":
+        held.relay.flights.no_more("p" + ident)  # its call was answered
+        held.errands.seen({"task": task(ident)}, "p" + ident)
+    assert late() == []
+    held.seen(task("a"), task("a", "input_required"), task("a", "failed"), task("a", "failed"))
+    assert late() == ["pa"]
+    held.errands.given("b")
+    assert late() == ["pa", "pb"]
+    held.errands.reset()
+    held.seen(task("c", "completed"))
+    assert late() == ["pa", "pb"], "the process is gone, and the next one has other tasks"
+    held.relay.flights.no_more("pd")
+    held.errands.seen({"task": task("d", "completed")}, "pd")
+    assert late() == ["pa", "pb", "pd"], "it was over at once"
+    for number in range(MAX_ERRANDS + 1):
+        held.relay.flights.no_more(number)
+        held.errands.seen(task("t%d" % number), number)
+    assert late() == ["pa", "pb", "pd", MAX_ERRANDS], "the one that finds no place is an ordinary call"
 
 
 def test_a12_each_task_holds_for_itself():
@@ -306,7 +342,8 @@ def test_a12_an_errand_that_is_over_by_the_clock_stays_over():
     {"content": [task()]}, {"structuredContent": task()}], ids=str)
 def test_a12_what_is_no_task_is_no_errand(found):
     held = Held()
-    assert held.errands.seen(found) is False and held.until_s == 0
+    held.errands.seen(found)
+    assert held.until_s == 0
 
 
 def test_a12_each_task_of_a_list_of_tasks_is_seen():

@@ -9,8 +9,8 @@ from mcp_lazy import (ASLEEP, CLIENT, LIVE, REPLAY, SERVER, SETTLE, STOPPING, Cl
                       Exit, Exited, HoldClient, KillGroup, KillWake, OutputClosed, Release, RunWake, Save, ServerBroke, Spawn,
                       Spawned, SpawnFailed, StopSignal, WakeEnded, Write)
 from playbook import Failure, Playbook, Timer, advance, says, to_client, to_server
-from sim import (INITIALIZED, VERSION, acknowledged, both, engine, handshake, initialize, line, listen, modern, notification, raw,
-                 recording, refusal, request, result)
+from sim import (INITIALIZED, VERSION, World, acknowledged, both, engine, handshake, initialize, line, listen, modern, notification, raw,
+                 recording, refusal, request, result, settings)
 
 TOOLS = {"tools": [{"name": "a"}]}
 MORE = {"tools": [{"name": "a"}, {"name": "b"}]}
@@ -959,6 +959,59 @@ def test_a12_6_a_listen_stream_holds_it_off_only_where_it_was_granted_single_res
     held_for(heard(uris, uris).then(advance(LONG), says(result(20, {"resultType": "complete"}))), IDLE)
 
 
+URIS = {"resourceSubscriptions": ["u:1", "u:2"], "toolsListChanged": True}
+
+
+def reopened(ident=20, granted=None):
+    """A stream that the server had acknowledged; that one died, and the client's next call started another."""
+    book = modern_live().then(listen(ident, **URIS), says(acknowledged(ident, **(URIS if granted is None else granted))))
+    return gone(book, "SIGSEGV").then(modern(8, "tools/call"), Spawned(2))
+
+
+def stream_end(ident):
+    return to_client(line(id=ident, result={"resultType": "complete", "_meta": {lazy.SUBSCRIPTION_KEY: ident}}))
+
+
+@pytest.mark.parametrize("ident", [20, "s", 0], ids=repr)
+@pytest.mark.parametrize("answer", [refusal, lambda ident: refusal(ident, -32603), lambda ident: result(ident, {"resultType": "complete"})],
+                         ids=["unknown", "no more", "over at once"])
+def test_a12_7_a_stream_of_single_resources_that_the_new_server_refuses_is_ended(ident, answer):
+    """The client waits for updates that nobody would send: it gets the result by which a server takes a stream down."""
+    book = reopened(ident) >> says(answer(ident))
+    saved = [effect for effect, _ in book.open if type(effect) is not Save]
+    assert saved == [stream_end(ident)] and not book.relay.streams.of_resources()
+    held_for(book.then(says(result(8)), advance(0)), IDLE)
+    (book.then(Exited("exit status 0", b""), OutputClosed(), modern(9, "tools/call")) >> Spawned(3) << None).check()
+    assert to_server(listen(ident, **URIS)) not in [effect for effect, _ in book.open], "it is not opened again"
+
+
+def test_a12_7_a_stream_of_single_resources_that_the_new_server_takes_goes_on():
+    book = reopened()
+    (book >> says(acknowledged(20, **dict(URIS, resourceSubscriptions=["u:2", "u:1"]))) << None).check()
+    update = notification("notifications/resources/updated", {"uri": "u:1", "_meta": {lazy.SUBSCRIPTION_KEY: 20}})
+    (book >> says(update) << to_client(update)).check()
+    held_for(book.then(says(result(8))), None)
+
+
+@pytest.mark.parametrize("granted", [{"toolsListChanged": True}, {"resourceSubscriptions": ["u:2"]}, {"resourceSubscriptions": None},
+                                     {"resourceSubscriptions": "u:1 u:2"}, {}], ids=str)
+def test_a12_7_a_stream_of_single_resources_that_the_new_server_takes_in_part_is_ended(granted):
+    """On both sides: the server is told, and what it still says about it is nobody's."""
+    book = reopened()
+    (book >> says(acknowledged(20, **granted)) << to_server(cancel(20)) << stream_end(20)
+     >> says(result(20, {"resultType": "complete"})) << None).check()
+    held_for(book.then(says(result(8))), IDLE)
+
+
+@pytest.mark.parametrize("granted", [{"toolsListChanged": True}, {"toolsListChanged": True, "resourceSubscriptions": []}], ids=str)
+def test_a17_8_a_stream_without_single_resources_stays_with_us_when_it_is_refused(granted):
+    """What a start finds out is told on it all the same; resources that were never granted are no loss."""
+    for answer in (refusal(20), acknowledged(20)):
+        book = reopened(granted=granted) >> says(answer)
+        assert not [effect for effect, _ in book.open if type(effect) is not Save]
+        book.then(says(CHANGED), cancel(20))
+
+
 def test_a12_a_crash_ends_its_errands_and_a_stale_task_fails_loudly():
     """The new process is asked, and its refusal is the client's."""
     book = asked(live(), result(20, {"task": TASK}), ASK).then(result("s1"))
@@ -1051,13 +1104,67 @@ def test_late_progress_of_a_call_that_took_too_long_is_dropped():
     assert passed(book, progress("p"), result(8), progress("p")) == [False, False, False]
 
 
-@pytest.mark.parametrize("found", [{"task": TASK}, {"task": now_task("completed")}, dict(TASK, resultType="task", ttlMs=5)],
-                         ids=["2025-11-25", "at once", "extension"])
+@pytest.mark.parametrize("found", [{"task": TASK}, dict(TASK, resultType="task", ttlMs=5)], ids=["2025-11-25", "extension"])
 def test_late_progress_of_a_task_is_not_late(found):
     """Its token holds as long as the task (25-11, progress)."""
     book = woken().then(tracked(8, "p"), tracked(9, "q"))
     assert passed(book, result(8, found), progress("p"), result(9), progress("p"), progress("q")) == [True, True, True, True, False]
     assert passed(book, notification(STATUS, TASK), progress("p"), progress("q")) == [True, True, False]
+
+
+GIVEN = {"content": [], "_meta": {"io.modelcontextprotocol/related-task": {"taskId": "t"}}}
+
+
+def want_result(book, *answers):
+    return book.then(request(20, "tools/call"), request(21, "tasks/result", {"taskId": "t"}), says(*answers))
+
+
+@pytest.mark.parametrize("over", [
+    lambda book: book.then(says(notification(STATUS, now_task("failed")))),
+    lambda book: book.then(says(notification("notifications/tasks", now_task("completed")))),
+    lambda book: book.then(says(notification("n"), notification(STATUS, now_task("completed")), notification("n"))),
+    lambda book: asked(book, result(20, now_task()), method="tasks/get"),
+    lambda book: asked(book, result(20, now_task("cancelled")), method="tasks/cancel"),
+    lambda book: asked(book, result(20, {"tasks": [now_task(taskId="u"), now_task()]}), method="tasks/list"),
+    lambda book: want_result(book, result(21, GIVEN)), lambda book: want_result(book, result(21, dict(GIVEN, x="x" * 300000)))],
+    ids=["status", "extension", "block", "get", "cancel", "list", "result", "large result"])
+def test_late_progress_of_a_task_is_late_behind_its_end(over):
+    """25-11, tasks: progress stops with the terminal status. That of another task goes on."""
+    book = woken().then(tracked(8, "p"), tracked(9, "q"), says(result(8, {"task": TASK}), result(9, {"task": dict(TASK, taskId="v")})))
+    assert passed(book, progress("p"), progress("q")) == [True, True]
+    book.then(request(30, "tasks/get", {"taskId": "t", "_meta": {"progressToken": "g"}}), says(result(30, TASK)))
+    assert passed(book, progress("p"), progress("g")) == [True, False], "asking for it ends nothing, and has a token of its own"
+    over(book)
+    assert passed(book, progress("p"), progress("q")) == [False, True]
+    book.then(tracked(31, "p"))
+    assert passed(book, progress("p"), result(31), progress("p")) == [True, True, False]
+
+
+@pytest.mark.parametrize("answer", [refusal(21), result(20), result("other", GIVEN)], ids=["refused", "other id", "nobody's"])
+def test_late_progress_goes_on_where_the_result_of_a_task_was_not_given(answer):
+    book = woken().then(tracked(8, "p"), says(result(8, {"task": TASK})))
+    want_result(book, answer)
+    assert passed(book, progress("p")) == [True]
+    book.then(says(request("s1", "elicitation/create", {"message": "m"})), result("s1", dict(GIVEN, action="accept")))
+    assert passed(book, progress("p")) == [True], "an answer to a question that the task has"
+
+
+@pytest.mark.parametrize("params", [None, [], {}, {"taskId": ["t"]}, {"taskId": None}, "t"], ids=str)
+def test_late_progress_odd_questions_for_results_break_nothing(params):
+    book = asked(live(), result(20, {"task": TASK}))
+    book.then(request(21, "tasks/result", params), says(result(21, GIVEN), request("s1", "tasks/result", params)), result("s1", GIVEN))
+    held_for(book, None)
+
+
+def test_late_progress_of_a_task_that_was_over_at_once():
+    book = woken().then(tracked(8, "p"))
+    assert passed(book, result(8, {"task": now_task("completed")}), progress("p")) == [True, False]
+
+
+def test_a12_the_result_of_a_task_that_the_client_has_is_asked_for_by_the_server():
+    book = live().then(says(request("s1", "sampling/createMessage", {"task": {}})), result("s1", {"task": {"taskId": "t", "status": "working"}}))
+    book.then(says(request("s2", "tasks/result", {"taskId": "t"})), result("s2", GIVEN))
+    held_for(book, 600)
 
 
 def test_late_progress_of_an_answer_that_only_speaks_of_a_task_is_late():
@@ -1298,6 +1405,39 @@ def test_c1_c2_when_the_wake_command_runs():
      >> WakeEnded("SIGSEGV") << ClearTimer("wake-limit")).check()
 
 
+NOTHING = ("wake command: nothing to do (exit status 1)", 2)
+
+
+def failed(text, level=1):
+    return "wake command failed: %s" % text, level
+
+
+def logs_of_runs(*texts):
+    """(text, level) of the log's lines about a wake command whose runs end so, in turn."""
+    world = World(settings(wake=True), recorded(), wake=[(text, 0.0) for text in texts])
+    world.send(initialize(), INITIALIZED)
+    world.run(for_s=5.0 * (len(texts) - 1))
+    assert not world.wake_ends and world.spawns == 0
+    return [(effect.text, effect.level) for effect in world.effects if type(effect) is lazy.Log and "wake" in effect.text]
+
+
+@pytest.mark.parametrize("text", ["x: not found on PATH (/bin)", "/x: has no execute bit", "SIG: x", "exit status 126", "exit status 127"])
+def test_c4_a_predicate_that_never_ran_is_told_to_a_person_once(text):
+    """Level 0 goes to stderr where no log is on; a word that is misspelt is so at each interval."""
+    assert logs_of_runs(text, text, "exit status 1", text, "exit status 127") == [
+        failed(text, 0), failed(text), NOTHING, failed(text), failed("exit status 127")]
+
+
+@pytest.mark.parametrize("text", ["exit status 2", "exit status 255", "exit status 128", "SIGSEGV", "signal 40", "exit status 12"])
+def test_c4_a_predicate_that_ran_and_failed_is_the_logs_business(text):
+    assert logs_of_runs(text, text, "exit status 127") == [failed(text), failed(text), failed("exit status 127", 0)]
+
+
+def test_c4_nothing_to_do_is_one_line_for_verbose_until_something_else_happens():
+    assert logs_of_runs("exit status 1", "exit status 1", "exit status 1") == [NOTHING]
+    assert logs_of_runs("exit status 1", "exit status 3", "exit status 1", "exit status 1") == [NOTHING, failed("exit status 3"), NOTHING]
+
+
 def test_c4_a_match_starts_with_a_replay_and_a_refresh():
     (waking() >> WakeEnded("exit status 0") << ClearTimer("wake-limit") << Spawn() << Timer("startup", 60) << own_initialize()
      >> Spawned(1) >> replayed() << to_server(INITIALIZED) << own_list() << Timer("window", 2)
@@ -1387,6 +1527,140 @@ def test_a7_15_answers_and_cancels_inside_an_array_close_what_they_name():
     book.then(b"[%s,%s]\n" % (result("s1").strip(), cancel(20).strip()))
     assert not book.relay.flights and not book.relay.flights.server
     held_for(book, IDLE)
+
+
+# -- arrays (2025-03-26)
+
+def array(*lines):
+    return b"[%s]\n" % b",".join(one.strip() for one in lines)
+
+
+SET_LEVEL, SUBSCRIBE = request(20, "logging/setLevel", {"level": "error"}), request(21, "resources/subscribe", {"uri": "u:1", "x": 1.0})
+UNSUBSCRIBE = request(23, "resources/unsubscribe", {"uri": "u:1"})
+
+
+def told(book):
+    return book.relay.told.level, book.relay.told.subscriptions
+
+
+@pytest.mark.parametrize("answers", [[array(result(21), result(20))], [result(20), result(21)], [array(result(20)), array(result(21))],
+                                     [array(result(20).replace(b'"jsonrpc":"2.0",', b""), result(21))]],
+                         ids=["one array", "lines", "two arrays", "one version"])
+def test_a12_7_what_is_asked_for_inside_an_array_is_set_again(answers):
+    """As said alone: in its order, the params with the bytes that the client sent."""
+    ask = array(SET_LEVEL.replace(b'"error"', b'"error" , "y": 1.0'), request(22, "tools/call"), SUBSCRIBE)
+    book = live().then(ask, says(result(22)))
+    assert told(book) == (None, {}), "not before it is granted"
+    for one in answers:
+        book.then(says(one))
+    assert told(book) == (b'{"level":"error" , "y": 1.0}', {"u:1": b'{"uri":"u:1","x":1.0}'}) and not book.relay.flights
+    (gone(book, "SIGSEGV").then(CALL, Spawned(2)) >> replayed(2) << to_server(INITIALIZED)
+     << to_server(b'{"jsonrpc":"2.0","id":"mcp-lazy-level-2","method":"logging/setLevel","params":{"level":"error" , "y": 1.0}}\n')
+     << to_server(line(id="mcp-lazy-subscribe-2-1", method="resources/subscribe", params={"uri": "u:1", "x": 1.0}))
+     << own_list(generation=2) << Timer("window", 2) << to_server(CALL)).check()
+    held_for(book.then(relisted(generation=2), says(result(7))), None)
+
+
+def test_a12_7_what_is_given_up_or_refused_inside_an_array_is_not_set_again():
+    book = live().then(array(SET_LEVEL, SUBSCRIBE, request(22, "resources/subscribe", {"uri": "u:2"})))
+    book.then(says(array(refusal(20), result(21), refusal(22))))
+    assert told(book) == (None, {"u:1": b'{"uri":"u:1","x":1.0}'})
+    book.then(array(UNSUBSCRIBE), says(array(refusal(23))))
+    assert told(book)[1], "it was not given up"
+    book.then(array(UNSUBSCRIBE, request(24, "x")), says(array(result(23), result(24))))
+    assert told(book) == (None, {})
+    held_for(book, IDLE)
+
+
+def test_a12_7_an_array_that_starts_the_server_is_remembered_too():
+    book = warm(idle_stop_s=IDLE).then(array(SET_LEVEL, SUBSCRIBE), Spawned(1), replayed(), relisted(), says(array(result(20), result(21))))
+    assert told(book) == (b'{"level":"error"}', {"u:1": b'{"uri":"u:1","x":1.0}'})
+
+
+@pytest.mark.parametrize("params", [None, [], {}, {"level": "loud"}, {"level": 5}, {"uri": 5}, {"uri": None}], ids=str)
+@pytest.mark.parametrize("method", lazy.STATE_METHODS)
+def test_a12_7_odd_state_inside_an_array_is_not_kept(method, params):
+    book = live().then(array(request(20, method, params)), says(array(result(20))))
+    assert told(book) == (None, {}) and not book.relay.flights
+
+
+def said(book, block):
+    """The bytes that reach the client."""
+    book.then() >> says(block)
+    return b"".join(effect.raw for effect, _ in book.open if type(effect) is Write)
+
+
+def test_late_progress_inside_an_array_is_dropped_and_the_rest_stays_verbatim():
+    """What is left of the array has the bytes that it had; an array of which nothing is left is not sent."""
+    book = woken().then(array(tracked(8, "p"), tracked(9, "q")))
+    both = array(progress("p"), progress("q"))
+    assert said(book, both) == both
+    book.then(says(array(result(8))))
+    odd = b' {"method":"n", "params":{"b":1.0,"a":"\\u00e9\xc3\xa9"} ,"jsonrpc":"2.0"} '
+    assert said(book, both) == array(progress("q"))
+    assert said(book, b"[%s,%s, %s]\n" % (progress("p").strip(), odd, result("x", {"n": 1e5}).strip())) == b"[%s,%s]\n" % (
+        odd.strip(), result("x", {"n": 1e5}).strip())
+    assert said(book, array(progress("p"), progress("p", 2))) == b""
+    assert said(book, both[:-2] + b",7]\n") == array(progress("q"), b"7")
+    assert said(book, array(result(9), progress("q"), notification("n"))) == array(result(9), notification("n")), "one by one, in order"
+
+
+def test_late_progress_of_a_call_that_was_cancelled_inside_an_array():
+    book = woken().then(array(tracked(8, "p"), request(9, "x")), array(cancel(8), notification("n")))
+    assert said(book, array(progress("p"), result(9))) == array(result(9)) and not book.relay.flights
+    assert passed(book, progress("p"), result(8)) == [False, True]
+
+
+def test_late_progress_of_a_call_that_was_cancelled_in_the_array_it_waited_in():
+    """A11.2: the server gets both; A11.3: nobody waits for an answer, so it may sleep."""
+    ask = array(tracked(8, "p"), cancel(8))
+    book = warm(idle_stop_s=IDLE).then(ask, Spawned(1)) >> replayed() << to_server(INITIALIZED) << own_list() << Timer("window", 2)
+    (book << to_server(ask)).check()
+    book.then(relisted())
+    assert passed(book, progress("p")) == [False]
+    held_for(book, IDLE)
+
+
+def test_late_progress_of_an_array_that_took_too_long():
+    book = woken(call_timeout_ns=10 ** 9).then(array(tracked(8, "p"), tracked(9, "q")), advance(1.1))
+    assert said(book, array(progress("p"), result(9), progress("q"), notification("n"))) == array(notification("n"))
+
+
+def test_a9_8_a_change_inside_an_array_is_a_change():
+    """It is part of the start, or makes the record stale, like one that is said alone."""
+    book = replaying().then(replayed())
+    assert said(book, array(CHANGED, notification("n"))) == array(notification("n"))
+    book = woken() >> says(array(CHANGED)) << Timer("relist", 2)
+    (book << to_client(array(CHANGED))).check()
+
+
+def test_a11_6_requests_and_cancels_of_the_server_inside_an_array():
+    book = woken()
+    assert said(book, array(request("s1", "roots/list"), request("s2", "ping"))) and len(book.relay.flights.server) == 2
+    book.then(says(array(line(method="notifications/cancelled", params={"requestId": "s2"}))))
+    (book >> Exited("SIGKILL", b"") << Timer("ladder", 0.25) >> OutputClosed() << ClearTimer("ladder")
+     << CALLED_OFF).then()
+
+
+def test_a7_15_an_array_too_long_to_look_into_passes_whole(monkeypatch):
+    block = array(progress("p"), notification("n", {"pad": "x" * lazy.PARSED_BYTES}))
+    book = woken().then(tracked(8, "p"), says(result(8)))
+    assert said(book, block) == block
+
+    def too_deep(raw):
+        raise RecursionError
+    monkeypatch.setattr(lazy, "elements", too_deep)
+    block = array(progress("p"), notification("n"))
+    assert said(book, block) == block, "or too deep"
+
+
+def test_a10_13_the_requests_of_an_array_that_comes_too_early_keep_their_ids():
+    book = warm()
+    for generation in (1, 2, 3):
+        crash(book, generation)
+    book.then() >> b'[{"jsonrpc":"2.0","id":1.0,"method":"x"},{"jsonrpc":"2.0","id":"\\u0061","method":"x"}]\n'
+    ((effect, _),) = book.open
+    assert b'"id":1.0,' in effect.raw and b'"id":"\\u0061",' in effect.raw
 
 
 def test_a13_7_what_waited_for_a_stopping_server_is_served_behind_the_end_of_input():

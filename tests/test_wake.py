@@ -147,13 +147,19 @@ def test_c2_the_beat_began_with_the_relay(box):
     assert first - begun < 0.75 and 0.75 < second - begun < 1.1, (first - begun, second - begun)
 
 
-@slow
-def test_c2_c10_a_fixed_beat_without_jitter(box):
+def waking(box, interval):
+    """(a sleeping relay with a predicate that says no at each interval, the predicate); the first run has begun."""
     fake, probe = box.fake(), Probe(box)
     box.record(fake)
-    relay = box.relay(fake, *probe.options("100ms"))
+    relay = box.relay(fake, *probe.options(interval))
     relay.handshake()
     probe.more(1)
+    return relay, probe
+
+
+@slow
+def test_c2_c10_a_fixed_beat_without_jitter(box):
+    _, probe = waking(box, "100ms")
     found = probe.moments(16)
     off = sorted(one - found[0] - 0.1 * number for number, one in enumerate(found))
     assert abs(off[len(off) // 2]) < 0.03, "the middle of 16 runs is %.3f s off the beat" % off[len(off) // 2]
@@ -162,11 +168,7 @@ def test_c2_c10_a_fixed_beat_without_jitter(box):
 @slow
 def test_c2_the_beat_holds_after_a_late_tick(box):
     """A machine that was busy for a while does not shift all later runs (a ticker, not a pause between two)."""
-    fake, probe = box.fake(), Probe(box)
-    box.record(fake)
-    relay = box.relay(fake, *probe.options("400ms"))
-    relay.handshake()
-    probe.more(1)
+    relay, probe = waking(box, "400ms")
     beat = probe.moments(1)[0]
     until(relay.asleep, what="the end of that run")
     relay.signal(signal.SIGSTOP)
@@ -404,7 +406,7 @@ def bad_predicates(box):
 @pytest.mark.parametrize("name", ["status", "127", "255", "signal", "killed", "missing", "no file", "plain", "directory",
                                   "lost", "binary", "hangs"])
 def test_c4_any_other_end_is_one_line_in_the_log_and_sleep(box, name):
-    """And the next tick tries again. The client hears nothing and is served."""
+    """And the next tick tries again. The client hears nothing and is served; a person hears of one that never ran, once."""
     fake, log, (argv, words) = box.fake(), box.path / "log", bad_predicates(box)[name]
     box.record(fake)
     relay = box.relay(fake, "--log-file", log, "--wake-command", json.dumps(argv), "--wake-interval=120ms", "--wake-timeout=50ms")
@@ -414,7 +416,41 @@ def test_c4_any_other_end_is_one_line_in_the_log_and_sleep(box, name):
     relay.finish()
     lines = [line for line in texts(log) if "wake" in line]
     assert all(words in line for line in lines), "one line a run: %r" % lines
-    assert relay.stderr() == ""
+    never_ran = name not in ("status", "255", "signal", "killed", "hangs")
+    assert relay.stderr() == ("mcp-lazy: %s\n" % lines[0] if never_ran else "")
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_c4_a_misspelt_predicate_is_told_without_any_log(box, verbose):
+    """It would look like one that never has anything to do."""
+    fake = box.fake()
+    box.record(fake)
+    relay = box.relay(fake, "--wake-command", '["tset-","-s","x"]', "--wake-interval=20ms", *(["--verbose"] if verbose else []))
+    relay.handshake()
+    until(lambda: "wake command failed: tset-: not found on PATH" in relay.stderr(), what="the line on stderr")
+    pass_time(0.2)
+    assert relay.barrier() == [] and fake.starts() == 1
+    relay.finish()
+    lines = [line for line in relay.stderr().split("\n") if "wake" in line]
+    assert lines[0].startswith("mcp-lazy: wake command failed: tset-: not found") is not verbose
+    assert len(lines) > 3 if verbose else len(lines) == 1
+
+
+def test_c4_verbose_shows_a_predicate_that_has_nothing_to_do(box):
+    """In one line, not one at each interval; and again when it had failed meanwhile."""
+    fake, probe = box.fake(), Probe(box, 'if [ -e "$0.yes" ]; then exit 3; fi; exit 1')
+    box.record(fake)
+    relay, words = box.relay(fake, *probe.options("10ms"), "--verbose"), "wake command: nothing to do (exit status 1)"
+    relay.handshake()
+    probe.more(5)
+    assert relay.stderr().count(words) == 1
+    probe.yes.touch()
+    until(lambda: "exit status 3" in relay.stderr(), what="a failure")
+    probe.yes.unlink()
+    until(lambda: relay.stderr().count(words) == 2, what="the line again")
+    probe.more(5)
+    relay.finish()
+    assert relay.stderr().count(words) == 2
 
 
 @pytest.mark.parametrize("status", [0, 1, 9])
@@ -861,6 +897,24 @@ def test_a12_a_stream_of_single_resources_keeps_the_server_until_it_is_cancelled
     assert relay.kept == []
 
 
+def test_a12_7_a_stream_of_single_resources_ends_where_the_next_process_refuses_it(box):
+    """By the result with which a server takes a stream down; the client may ask anew and hears the truth."""
+    fake = busy(box, era="modern", resources=1, announce=True)
+    relay = box.relay(fake)
+    for method in ("server/discover", "tools/list"):
+        relay.answer(relay.request(method, meta()))
+    wanted = dict(meta(), notifications={"resourceSubscriptions": ["mem://r0"], "toolsListChanged": True})
+    relay.request("subscriptions/listen", wanted, "s")
+    relay.until_message(lambda one: one.get("method") == ACK)
+    fake.set(listen=-32603)
+    relay.error(relay.request("tools/call", dict(meta(), name="die", arguments={"how": "exit3"})))
+    relay.result(relay.request("tools/call", dict(meta(), name="pid", arguments={})))
+    assert relay.result("s") == {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": "s"}}
+    assert relay.error(relay.request("subscriptions/listen", wanted, "again"))["code"] == -32603
+    relay.barrier()
+    assert relay.kept == []
+
+
 def test_a12_an_open_call_of_the_modern_era_is_not_idle(box):
     fake = busy(box, era="modern")
     relay = box.relay(fake)
@@ -897,6 +951,21 @@ def test_a12_7_after_a_crash_everything_is_set_again_in_the_fixed_order(box):
     said = [one["params"].get("uri") or one["params"]["level"] for one in relay.barrier()]
     assert said == ["mem://r2", "mem://r1", "warning", "error", "critical", "alert", "emergency"]
     assert all(str(one.get("id", "")).startswith("mcp-lazy") is False for one in relay.kept)
+
+
+def test_a12_7_what_was_asked_for_in_an_array_is_set_again_after_a_crash(box):
+    """2025-03-26 has arrays; what is said in one counts like what is said alone."""
+    fake = box.fake(logging=True, resources=1)
+    relay = box.warm(fake, version="2025-03-26")
+    asked = [message("logging/setLevel", "a", {"level": "error"}), message("tools/call", "b", {"name": "echo"}),
+             message("resources/subscribe", "c", {"uri": "mem://r0"})]
+    relay.send(json.dumps(asked).encode() + b"\n")
+    answers = relay.until_message(lambda one: isinstance(one, list))
+    assert [one["id"] for one in answers] == ["a", "b", "c"]
+    relay.error(relay.start_call("die", how="SIGKILL"))
+    relay.call("pid")
+    methods = [one["method"] for one in fake.lines() if one["pid"] == fake.pid()]
+    assert methods[:4] == ["initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe"]
 
 
 def test_a12_7_the_level_is_set_again_after_an_idle_stop(box):
@@ -1096,13 +1165,23 @@ def test_issue_4_a_token_in_use_again_passes(box):
     assert heard(relay) == []
 
 
-def test_issue_4_progress_of_a_task_goes_on_until_the_task_is_over(box):
+@pytest.mark.parametrize("how", ["told", "cancel", "result"])
+def test_issue_4_progress_of_a_task_goes_on_until_the_task_is_over(box, how):
     """The token of a call that was answered with a task is valid for the task's life (25-11, progress)."""
     relay = box.warm(busy(box))
     params = {"name": "task", "arguments": {"id": "t"}, "_meta": {"progressToken": "p"}, "task": {"ttl": 60000}}
     assert relay.ask("tools/call", params)["task"]["status"] == "working"
     relay.call("nag", token="p", times=3)
     assert heard(relay) == ["p"] * 3
+    relay.ask("tasks/get", {"taskId": "t"})
+    relay.call("nag", token="p")
+    assert heard(relay) == ["p"], "asking for it ends nothing"
+    if how == "told":
+        relay.call("move", id="t", status="completed", tell=True)
+    else:
+        relay.ask("tasks/%s" % how, {"taskId": "t"})
+    relay.call("nag", token="p", times=3)
+    assert heard(relay) == []
 
 
 def test_issue_4_progress_of_one_call_does_not_stop_that_of_another(box):
@@ -1310,6 +1389,43 @@ def test_a16_3_a_spawn_that_fails_and_noise(box):
     relay.finish()
     found = [line for line in texts(log) if "non-JSON" in line or "cannot start" in line]
     assert [line.split(" (")[0].split(":")[0] for line in found] == ["non-JSON stdout line", "cannot start the server"]
+
+
+def test_a16_1_our_line_begins_on_a_line_of_its_own(box):
+    """Whatever the server left on the stderr that both write to; its own bytes stay as they are."""
+    relay, said = box.warm(box.fake(), "--verbose"), ["dots...", "a whole line\n", "no end \u00e9"]
+    for text in said:
+        relay.call("stderr", text=text)
+        until(lambda: text in relay.stderr(), what="the text")
+        relay.call("pid")  # which leaves a line in the log
+    relay.finish()
+    own = "mcp-lazy[%d] " % relay.pid
+    between = relay.stderr().split(own)
+    assert len(between) > 5 and all(part[-1:] in ("", "\n") for part in between), "a line of ours behind something else"
+    assert "\n\n" not in relay.stderr() and all(text.rstrip("\n") + "\n" + own in relay.stderr() for text in said)
+
+
+def test_a16_1_a_warning_begins_on_a_line_of_its_own(box):
+    fake = box.fake()
+    box.record(fake)
+    relay = box.relay(fake, "--wake-command", '["no-such-program-here"]', "--wake-interval=1h", IDLE)
+    relay.send(initialize())
+    relay.result(0)
+    relay.call("stderr", text="half a line")
+    falls_asleep(relay)
+    relay.send(INITIALIZED)
+    until(lambda: relay.stderr().count("\n"), what="the warning")
+    assert relay.stderr().startswith("half a line\nmcp-lazy: wake command failed: no-such-program-here: not found")
+
+
+def test_f9_in_a_log_that_the_server_writes_to_our_lines_begin_on_their_own(box):
+    relay = box.warm(box.fake(), "--name", "glue")
+    relay.call("stderr", text="half a line")
+    relay.call("stderr", text="a whole one\n")
+    relay.finish()
+    (log,) = box.path.rglob("glue.log")
+    text = log.read_text("utf-8")
+    assert "half a line\n[lazy-mcp " in text and "a whole one\n[lazy-mcp " in text and "\n\n" not in text
 
 
 @pytest.mark.slow
