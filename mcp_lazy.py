@@ -77,14 +77,16 @@ L0 to L8b run in every relay, what is below the cold line is not even loaded the
   L8c DISK   system calls of commands  L10b SPANS JSON edited by spans
   L9 SESSION the client side of MCP    L11 CONFIG registrations, wrap and unwrap
   L9b CACHE  recordings for people     L11b EDIT the write of a client's file
-  L10 TOML   generated, do not edit    L15 CLI   commands, help, demo, doctor
+  L10 TOML   generated, do not edit    L13b SERVERS what a servers.json says
+  L15 CLI    commands, help, doctor    L13c HUBLOG what a hub tells, and what not
+                                       L14 HUB   many servers behind four tools
 
 Start reading at L7 (what happens), then L5 (processes), then L3 (every system call)."""
 # ============================================================================
 # L0 PRELUDE - launcher, hot imports, version, limits            [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   -
-# Used by: L1 L2 L3 L5 L6 L6b L8 L8b L8c L9 L9b L10b L15
+# Used by: L1 L2 L3 L5 L6 L6b L8 L8b L8c L9 L9b L10b L13b L13c L14 L15
 # Owns:   VERSION, MAX_LINE_BYTES, MAX_QUEUE_BYTES, MAX_OUTPUT_BYTES, MAX_RESULT_BYTES, MAX_RECORDING_BYTES, TAIL_BYTES
 # Never:  imports what the first warm answer does not need
 # Tests:  tests/test_l00_prelude.py
@@ -145,7 +147,7 @@ TAIL_BYTES = 8 * 1024
 # L1 VALUES - records, errors, durations, words, secrets          [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L3 L4 L5 L6 L6b L7 L8 L8b L8c L9 L9b L10b L11 L11b L15
+# Used by: L3 L4 L5 L6 L6b L7 L8 L8b L8c L9 L9b L10b L11 L11b L13b L13c L14 L15
 # Owns:   Record, LazyError, UsageError, SpawnError, PeerError, Bug, error_place, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
 #         parse_duration, format_duration, parse_bool, seconds, printable, redact, secret_values, format_log_line
 # Never:  reads a clock, the environment or a file
@@ -355,7 +357,7 @@ def format_log_line(style, pid, stamp, text):
 # L2 BYTES - lines, JSON with spans, JSON-RPC envelopes, keys     [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L15
+# Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L13b L13c L14 L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
 #         envelopes_of, all_notifications, is_modern, progress_token, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
@@ -1207,7 +1209,7 @@ def errors_array(id_raws, error_raw):
 # L3 KERNEL - every system call                                    [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1
-# Used by: L4 L6 L8 L8b L8c L9 L9b L11 L11b L15
+# Used by: L4 L6 L8 L8b L8c L9 L9b L11 L11b L13c L14 L15
 # Owns:   monotonic_s, wall_s, this_pid, filesystem_bytes, read_some, write_some, make_pipe, open_null, open_append,
 #         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, current_environment, own_environment,
 #         set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble, read_private_file,
@@ -1972,7 +1974,7 @@ def file_tail(path, size):
 # L4 LOOP - selector, timers, bounded output, tasks                [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L1 L3
-# Used by: L8 L9 L11b L15
+# Used by: L8 L9 L11b L14 L15
 # Owns:   Loop, Outbox, StderrSink, OwnLines, Journal, Future, Task, Tasks
 # Never:  blocks, except in the one wait of Loop.turn
 # Tests:  tests/test_l04_loop.py
@@ -2167,6 +2169,10 @@ class StderrSink:
         self._backlog += raw
         self.pump()
 
+    def room(self):
+        """How many bytes can wait."""
+        return STDERR_BACKLOG_BYTES - len(self._backlog)
+
     def pump(self):
         """Write while the descriptor polls writable, 4 KiB (PIPE_BUF) at a time."""
         try:
@@ -2359,7 +2365,7 @@ class Tasks:
 # L5 CHILD - when to start, stop and kill one server process      [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2
-# Used by: L6b L7 L8 L9 L15
+# Used by: L6b L7 L8 L9 L14 L15
 # Owns:   CHILD_TABLE, Child, Wake, RunWake, KillWake, WakeEnded, Backoff, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
 #         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted, HoldClient, Queue, Errands
 # Never:  reads a clock, touches a descriptor, knows what an MCP message is
@@ -2770,7 +2776,7 @@ class Errands:
 # L6 RECORD - recordings: keys, entries, file form, merge   [mostly pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3
-# Used by: L6b L7 L8 L8b L9 L9b L11b L15
+# Used by: L6b L7 L8 L8b L9 L9b L11b L14 L15
 # Owns:   SCHEMA, LISTS, LIST_MEMBER, program_words, file_key, Answer, Entry, entry_key, probe_keys, Recording,
 #         write_recording, merged_recording, import_older, Store, recorded_command, load_store, PageSet, ModernRequest, is_handshake, is_plain_listing, error_code, error_text, version_of
 # Never:  reads a clock; touches a file but in `Store` and `load_store`
@@ -5540,7 +5546,7 @@ class Relay:
 # L8 RUN - binds the engine to loop, processes and files           [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L7
-# Used by: L8b L9
+# Used by: L8b L9 L14
 # Owns:   RunOptions, ClientLink, ServerLink, Driver, run_relay
 # Never:  decides what the protocol wants; that is the engine's
 # Tests:  tests/test_l08_run.py, and every real-process test
@@ -6365,7 +6371,7 @@ def main():
 # L8c DISK - system calls that only commands make                 [I/O, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L3
-# Used by: L9 L9b L11b L15
+# Used by: L9 L9b L11b L14 L15
 # Owns:   FileFacts, read_whole, resolved_path, user_config_dir, write_private, write_beside, write_over, exchange,
 #         move_file, sync_dir, make_temporary_dir, folder_names, file_facts, remove_file, is_terminal, resident_kib
 # Never:  decides what a file should hold; runs in a relay
@@ -6417,6 +6423,17 @@ def file_identity(path):
     """The FileFacts of a path, None if it cannot be looked at."""
     seen = stat_of(path)
     return None if seen is None else facts_of(seen)
+
+
+def is_absent(path):
+    """Is there nothing under this name, not even a link? What may not be looked at is not absent (case 094)."""
+    try:
+        posix.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def resolved_path(path):
@@ -6630,7 +6647,7 @@ def remove_file(path):
 # L9 SESSION - the client side of MCP, as coroutines; --check    [mixed, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L8 L8c
-# Used by: L9b L15
+# Used by: L9b L14 L15
 # Owns:   Session, Refused, Checked, Findings, Progress, Check, Plan, CheckFailed
 # Never:  is loaded by a relay's warm start
 # Tests:  tests/test_l09_session.py, tests/test_check.py
@@ -6675,7 +6692,7 @@ class Session:
     """
     __slots__ = ("pid", "heard", "_loop", "_processes", "_out", "_stdout_fd", "_splitter", "_waiting", "_count", "_trouble")
 
-    id_prefix = ""
+    id_prefix, read_bytes = "", READ_BYTES
 
     def __init__(self, loop, processes, argv, environment=None):
         their_in, our_out = make_pipe()
@@ -6735,7 +6752,7 @@ class Session:
             self._loop.watch(self._out.fd, None, self._flush if self._out.pending_bytes else None)
 
     def _read(self):
-        raw = read_some(self._stdout_fd)
+        raw = read_some(self._stdout_fd, self.read_bytes)
         if raw is None:
             return
         if not raw:
@@ -8397,7 +8414,7 @@ def _toml_pieces(node):
 # L10b SPANS - JSON files of other programs, edited by spans     [pure, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2
-# Used by: L11
+# Used by: L11 L13b
 # Owns:   JsonTextError, JsonPlace, JsonDocument, json_document, json_literal
 # Never:  writes a document anew: what it returns are spans and new bytes
 # Tests:  tests/test_l10b_spans.py
@@ -8704,7 +8721,7 @@ def json_literal(text):
 # L11 CONFIG - registrations: where they stand, what a wrap changes [pure, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L1 L2 L3 L8b L10 L10b
-# Used by: L11b L15
+# Used by: L11b L14 L15
 # Owns:   Client, CLIENTS, YAML_CLIENTS, Registration, NotThere, NotOurs, Remote, read_document, read_registration, registrations_of, is_relay,
 #         plan_wrap, plan_unwrap, plan_recovery, Edited, edited, read_metadata, metadata_bytes
 # Never:  touches a file; serialises a document
@@ -8899,7 +8916,7 @@ def names_in(document, root):
     names = value_at(document.value, root)
     if not isinstance(names, dict):
         return ", which is not there"
-    return " (it has: %s)" % ", ".join(sorted(names)[:20]) if names else ", which is empty"
+    return " (it has: %s)" % ", ".join(map(repr, sorted(names)[:20])) if names else ", which is empty"
 
 
 def checked_registration(document, shape, path, kind):
@@ -8908,8 +8925,9 @@ def checked_registration(document, shape, path, kind):
         raise LazyError("server %r is %s" % (name, "not an object or table" if kind == "value" else "an " + kind))
     if entry.get("url") is not None:
         lines = [document.find(path + (key,)).line for key in ("url", "command") if entry.get(key) is not None]
-        raise Remote("server %r has a url (line %s): %s" % (name, " and a command in line ".join(map(str, lines)), (
-            "one of the two has to go first" if len(lines) > 1 else "it is remote, there is no command to relay")))
+        if len(lines) > 1:
+            raise LazyError("server %r has a url (line %d) and a command (line %d): one of the two has to go first" % (name, *lines))
+        raise Remote("server %r has a url (line %d): it is remote, there is no command to relay" % (name, *lines))
     base, words = path, FIELDS
     if shape == LOWER and isinstance(entry.get("transport"), dict):
         base, entry = path + ("transport",), entry["transport"]
@@ -8924,7 +8942,8 @@ def checked_registration(document, shape, path, kind):
     if shape == ARRAY:
         command, args = array_command(name, entry)
     if type(command) is not str or not command:
-        kind = Remote if entry.get("url") or entry.get("serverUrl") or entry.get("httpUrl") else LazyError
+        kind = Remote if entry.get("url") or entry.get("serverUrl") or entry.get("httpUrl") else \
+            NotOurs if shape == NESTED and not command else LazyError  # zed's extensions have settings only
         raise kind("server %r has no command%s" % (name, " that is a string" if command else ""))
     if "args" in entry and shape != ARRAY and not (isinstance(args, list) and all(type(word) is str for word in args)):
         raise LazyError("server %r: args is not an array of strings" % name)
@@ -9064,6 +9083,8 @@ def plan_unwrap(found, old):
 
 def plan_recovery(found, relay):
     """What `unwrap --recover` without metadata: the command and the args, nothing else (D5.5)."""
+    if found.args and text_of(found.args[0])[:1] == "-" and is_relay(found.command, relay):
+        raise LazyError("server %r: its args begin with options of the relay; remove them by hand, then it can be recovered" % found.name)
     if not is_recoverable(found, relay):
         raise LazyError("server %r cannot be recovered: its command is no relay, or its first argument no command" % found.name)
     return finished_plan(found, {"command": found.args[0], "args": found.args[1:]}, None)
@@ -9676,7 +9697,7 @@ def survey(environment, state_dir, relay, only=None):
         known = set()
         users = client_files(client.files, environment, user_config_dir(environment))
         for path in users + ["%s/%s" % (home, name) for name in client.here if home]:
-            if file_identity(path) is not None and resolved_path(path) not in known:
+            if not is_absent(path) and resolved_path(path) not in known:
                 known.add(resolved_path(path))
                 rows += [dict(row, here=path not in users) for row in file_rows(client, path, state_dir, relay)]
     return rows
@@ -9712,8 +9733,8 @@ def server_row(target, found, relay):
     """One row: what is known of a Registration, or the error in its place."""
     row = empty_row(target)
     row["server"] = target.server
-    if isinstance(found, Remote):
-        row["kind"] = "remote"
+    if isinstance(found, NotOurs):
+        row["kind"] = "remote" if isinstance(found, Remote) else "other"
     elif isinstance(found, LazyError):
         row["problem"] = str(found)
     else:
@@ -9728,11 +9749,2455 @@ def server_row(target, found, relay):
     return row
 
 # ============================================================================
+# L13b SERVERS - what a servers.json says                         [pure, cold]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2 L10b
+# Used by: L14
+# Owns:   HubConfig, HubServer, Health, LogOptions, CacheOptions, Embed, Transport, Permissions, Rule, read_hub_config,
+#         with_overrides, decision, reload_plan
+# Never:  reads a file, the environment or a clock; tells a value of a variable, a header or a token
+# Tests:  tests/test_l13b_servers.py
+# ----------------------------------------------------------------------------
+# Theory: the file has two forms, the older hub's list `servers` and the object `mcpServers` of clients.
+# What is wrong with one server is its `error`, and it stays in the list; what is wrong with the file as a
+# whole, its permissions among that, is fatal at a start and rejects a reload. A message names file, server
+# and member, and what has to stand there, never what does: it may be a misplaced token. Wrong is what would
+# make something else happen than was written: a permission that is not understood never means "allow" (the
+# older hub dropped it), a name that stands twice is refused; other unknown members only get a warning.
+# Variables and files are put in by one pass: what comes from them is not looked through again. What is
+# missing is an error, for a literal ${TOKEN} in a header helps nobody; in `env` it stays, as in the older
+# hub, with a warning. A reload compares the entry after that pass: order and comments are no change.
+# Secrets are all values of `env` and headers, what was put in, words behind options like --api-key, names and
+# queries in a URL; but nothing below four bytes, no words of everybody, not the hub's own PATH. What can go
+# wrong: an entry that runs this hub again is known by its words only; behind a script, when it is started.
+# ----------------------------------------------------------------------------
+HubConfig = record(
+    "HubConfig", "path servers request_timeout_s health log cache permissions embed search resources watch result_mode"
+    " transport warnings secrets", "A servers.json that was checked, with what it names put in")
+HubServer = record(
+    "HubServer", "name description kind argv env cwd url headers tags examples permissions forward_prompts stderr"
+    " start_timeout_s request_timeout_s idle_stop_s stop_grace_s canonical error",
+    "kind: local or remote; error: None, or why it cannot be used, and most other fields are None then")
+Health = record("Health", "enabled interval_s timeout_s idle_timeout_s wake", "healthMonitor (G2.5)")
+LogOptions = record("LogOptions", "level format dump_bodies max_body_bytes redact_keys", "logging (G15.1)")
+CacheOptions = record("CacheOptions", "strategy ttl_s max_access_count", "cache (G2.6)")
+Embed = record("Embed", "enabled max_servers", "embedServerSummaries (G16.1)")
+Transport = record("Transport", "type port host path auth_token max_payload_size allowed_origins allowed_hosts said",
+                   "G12.1; said: the fields of SETTINGS that the file gives, and the environment cannot change (G1.6)")
+Permissions = record("Permissions", "default rules", "default: allow, deny or None; rules: the last that matches wins")
+Rule = record("Rule", "pattern action message server", "patterns with * and ?; message and server may be None")
+
+LOCAL, REMOTE = ("local", "stdio"), ("remote", "http", "streamable-http", "streamableHttp", "streamable_http")
+SERVER_MEMBERS = frozenset((
+    "name description type transport command args url headers oauth env enabled examples tags permissions healthCheck"
+    " forwardPrompts cwd stderr startTimeout requestTimeout idleStop stopGrace lazyProbe expandCommand").split())
+HUB_MEMBERS = frozenset((
+    "servers mcpServers mode requestTimeout healthMonitor logging cache permissions embedServerSummaries search"
+    " resources watch resultMode transport $schema").split())
+# Variables whose values everybody may see, and words that are no secret wherever they stand.
+HARMLESS_NAMES = frozenset("PATH HOME LANG LANGUAGE LC_ALL USER LOGNAME SHELL TERM TMPDIR TZ PWD HOSTNAME".split())
+HARMLESS_WORDS = frozenset("true false null none error warn warning info debug trace production test stdio".split())
+
+# The kinds of members: what has to stand there, and a function that gives the value or None for a wrong one.
+A_FLAG = "true or false", lambda value: value if isinstance(value, bool) else None
+A_TEXT = "a text that is not empty", lambda value: value if type(value) is str and value.strip() else None
+A_PATH = "a path that begins with /", lambda value: value if type(value) is str and value[:1] == "/" else None
+A_LIST = "a list", lambda value: value if type(value) is list else None
+TEXTS = "a list of texts", lambda value: value if type(value) is list and {str}.issuperset(map(type, value)) else None
+A_TOKEN = "a text without blanks that a header can hold", lambda value: value if (
+    type(value) is str and value.isascii() and value.isprintable() and value.split() == [value]) else None
+
+
+def one_of(*words):
+    return "one of: " + ", ".join(words), lambda value: value if type(value) is str and value in words else None
+
+
+def whole(least=1, most=2 ** 31 - 1, unit=1):
+    """A whole number, spelled in any way (1e4); unit 1000: seconds (float) of a member in milliseconds."""
+    def read(value):
+        try:
+            number = int(_exact_number(value)) if isinstance(value, _Number) else least - 1
+        except ValueError:
+            return None
+        return (number if unit == 1 else number / unit) if least <= number <= most else None
+    return "a whole number from %d to %d" % (least, most), read
+
+
+ACTION, MILLISECONDS, FROM_ZERO = one_of("allow", "deny"), whole(unit=1000), whole(0, unit=1000)
+# Option: (member of the file, field, kind, default). The option's variable is LAZY_MCP_ and its name in capitals.
+SETTINGS = {"request-timeout": ("requestTimeout", "request_timeout_s", MILLISECONDS, 10.0),
+            "transport": ("type", "type", one_of("stdio", "http"), "stdio"), "path": ("path", "path", A_PATH, "/mcp"),
+            "host": ("host", "host", A_TEXT, "127.0.0.1"), "port": ("port", "port", whole(0, 65535), 8080),
+            "auth-token": ("authToken", "auth_token", A_TOKEN, None),
+            "max-payload-size": ("maxPayloadSize", "max_payload_size", whole(), 4194304)}
+
+
+class WrongMember(LazyError):
+    """A member is not what it has to be; the text begins with its path."""
+
+
+class Members(dict):
+    """A JSON object that keeps its `pairs`: a name may stand twice in it."""
+    def __init__(self, pairs):
+        super().__init__(pairs)
+        self.pairs = pairs
+
+
+_scan_pairs = make_scanner(type("_Pairs", (_Spelled,), {"object_pairs_hook": Members}))
+
+
+def in_one_line(text):
+    """`text` without what breaks a line, or turns around what follows on a screen."""
+    return "".join(" " if c == "\n" or "\u2028" <= c <= "\u202e" or "\u2066" <= c <= "\u2069" else c
+                   for c in printable(text))
+
+
+class Table:
+    """A JSON object whose members are asked for by kind; null is a member that is not there. Raises WrongMember."""
+    __slots__ = ("value", "where")
+
+    def __init__(self, value, where=""):
+        if not isinstance(value, dict):
+            raise WrongMember("%s: has to be an object" % (where or "the file"))
+        self.value, self.where, names = value, where, sorted(name for name, _ in getattr(value, "pairs", ()))
+        for name in [name for name, following in zip(names, names[1:]) if name == following]:
+            raise self.wrong(name, "stands twice in one object")
+
+    def path(self, name):
+        return (self.where and self.where + ".") + in_one_line(name[:100])
+
+    def wrong(self, name, reason):
+        return WrongMember("%s: %s" % (self.path(name), reason))
+
+    def has(self, name):
+        return self.value.get(name) is not None
+
+    def table(self, name):
+        return Table(self.value[name] if self.has(name) else {}, self.path(name))
+
+    def get(self, name, kind, default=None):
+        found = kind[1](self.value[name]) if self.has(name) else default
+        if found is None and self.has(name):
+            raise self.wrong(name, "has to be " + kind[0])
+        return found
+
+    def strangers(self, known):
+        return ", ".join(in_one_line(name[:100]) for name in sorted(set(self.value).difference(known))[:10])
+
+
+class Reading:
+    """One reading of one file: puts variables and files into texts (G3), and gathers what must never be shown."""
+    __slots__ = ("path", "environment", "secrets", "warnings", "is_list", "title", "taken", "_read_file")
+
+    def __init__(self, path, environment, read_file):
+        self.path, self.environment, self._read_file, self.title = path, environment, read_file, ""
+        self.secrets, self.warnings, self.is_list, self.taken = set(), [], False, {}
+
+    def note(self, member, what):
+        self.warnings.append("%s: %s%s: %s" % (self.path, self.title, member, what))
+
+    def hide(self, text):
+        """`text` is a secret, as it is and as JSON spells it; and so are its lines: output comes line by line."""
+        if text in [self.environment.get(name) for name in HARMLESS_NAMES]:
+            return
+        for piece in {text}.union(line.strip() for line in text.split("\n")):
+            for raw in piece.encode("utf-8", "surrogateescape"), json_string(piece)[1:-1]:
+                if len(raw) >= 4 and piece.lower() not in HARMLESS_WORDS:
+                    self.secrets.add(raw)
+
+    def put_into(self, text, member, keeps=False):
+        """`text` with ${NAME} and {file:PATH} replaced; what is missing is wrong, or stays as it is, where `keeps`."""
+        import re
+        def value_of(found):
+            name = found[1]
+            value = self._content(found[2], member) if name is None else self.environment.get(name) or None
+            if value is not None and (value or keeps):
+                self.hide("" if name in HARMLESS_NAMES else value)
+                return value
+            what = "its {file:} is empty or has no absolute path" if name is None else "the variable %s is not set" % (
+                name if re.fullmatch("[A-Za-z0-9_]{1,99}", name) else "in it")  # else it may be a piece of a password
+            if not keeps:
+                raise WrongMember("%s: %s" % (member, what))
+            self.note(member, what + ", the text stays as it is")
+            return found[0]
+        end = text.rfind("}") + 1  # behind it each opening brace would be a search to the end for nothing
+        return sendable(re.sub(r"\$\{([^}]+)\}|\{file:([^}]*)\}", value_of, text[:end]) + text[end:], member)
+
+    def home(self, path):
+        return self.environment.get("HOME", "") + path[1:] if path[:2] == "~/" else path
+
+    def _content(self, path, member):
+        """The text of a file without its last line end; None for a path that is not absolute (G3.4)."""
+        import re
+        path = re.sub("%([^%]+)%", lambda found: self.environment.get(found[1]) or found[0], self.home(path.strip()))
+        if not re.match(r"/|\\\\|[A-Za-z]:[\\/]", path):
+            return None
+        try:
+            read = self._read_file(path)
+        except (OSError, ValueError, LazyError) as error:
+            why = getattr(error, "strerror", None) or type(error).__name__
+            raise WrongMember("%s: its {file:} cannot be read: %s" % (member, why)) from None
+        raw, facts = read if isinstance(read, tuple) else (read, None)
+        if facts is not None and facts.mode & 0o077:
+            self.note(member, "others than the owner may read its {file:}")
+        return re.sub("\r?\n\\Z", "", raw.decode("utf-8", "surrogateescape"))
+
+    def mapping(self, table, name, keeps=False):
+        """{name: text} of a member whose values are all texts, with variables put in; all of them secrets."""
+        inner, found = table.table(name), {}
+        for key, value in inner.value.items():
+            if not sendable(key, inner.path(key)) or "=" in key or type(value) is not str:
+                raise inner.wrong(key, "has to be a text, under a name without =")
+            found[key] = self.put_into(value, inner.path(key), keeps)
+            self.hide(found[key])
+        return found
+
+    def headers(self, table, name):
+        import re
+        found = self.mapping(table, name)
+        for key, value in found.items():
+            if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", key, re.A) or re.search("[\0-\x08\n-\x1f\x7f]", value):
+                raise table.wrong("%s.%s" % (name, key), "holds a character that no header can have")
+            self.hide(value.partition(" ")[2].strip())  # without the word Bearer it is as much of a secret
+        return found
+
+    def url(self, table):
+        import re
+        url = self.put_into(table.get("url", A_TEXT), "url")
+        found = re.fullmatch(r"https?://(?:([^/?#]*)@)?[^/?#@\s]+(?:/[^?#\s]*)?(?:\?([^#\s]*))?(?:#\S*)?", url, re.I)
+        if not found or not url.isprintable():
+            raise WrongMember("url: has to be http:// or https:// and a host, no blanks; WebSocket is not supported")
+        for secret in (found[1] or "").split(":") + [pair.partition("=")[2] for pair in (found[2] or "").split("&")]:
+            self.hide(secret)
+        return url
+
+    def oauth(self, table):
+        """The oauth member with variables put in, which so far only a reload compares; None without one."""
+        inner = table.table("oauth")
+        texts = [(name, inner.get(name, A_TEXT)) for name in ("clientId", "clientSecret")]
+        found = {name: self.put_into(text, inner.path(name)) for name, text in texts if text}
+        self.hide(found.get("clientSecret", ""))
+        found["extraHeaders"] = self.headers(inner, "extraHeaders")
+        return dict(inner.value, **found) if table.has("oauth") else None
+
+    def command(self, table):
+        """The argv of a local server. In the form that clients write, the command is a text (case 192)."""
+        is_argv, args = self.is_list and type(table.value["command"]) is list, table.get("args", TEXTS, [])
+        words = table.get("command", TEXTS) if is_argv else [table.get("command", A_TEXT)] + args
+        if is_argv and args:
+            self.note("args", "it is ignored, the command is a list already")
+        work = self.put_into if table.get("expandCommand", A_FLAG) else sendable
+        words = [work(word, "command") for word in words]
+        if not words or not words[0].strip():
+            raise table.wrong("command", "names no program")
+        for word, following in zip(words[1:], words[2:] + ["-"]):
+            name, equals, value = word.partition("=")
+            if name[:1] == "-" and any(part in name.upper().encode("utf-8", "replace") for part in SECRET_NAME_PARTS):
+                self.hide(value if equals else "" if following[:1] == "-" else following)
+        return words
+
+
+def sendable(text, member):
+    """`text`, if a command line can hold it."""
+    if "\0" in text or any("\ud800" <= c <= "\udfff" and not "\udc80" <= c <= "\udcff" for c in text):
+        raise WrongMember("%s: holds a NUL character, or half of a surrogate pair" % member)
+    return text
+
+
+def kind_of(table):
+    """"local" or "remote". WrongMember for contradictions, with what is accepted (case 158)."""
+    given, unknown = list(filter(table.has, ("command", "url"))), table.strangers(SERVER_MEMBERS)
+    if len(given) != 1:
+        raise WrongMember("command: there has to be either a command or a url%s" % (
+            ", only one of them" if given else unknown and ", and there is a member that nobody knows: " + unknown))
+    words = LOCAL if given == ["command"] else REMOTE
+    for name in filter(table.has, ("type", "transport")):
+        if table.value[name] not in words:
+            raise table.wrong(name, "has to be one of: %s, beside a %s; sse and websocket are not supported" % (
+                ", ".join(words), given[0]))
+    return words[0]
+
+
+def starts_hub(argv, config_path):
+    """Do these words start a hub on the file that is read (case 142)? A relative path is judged by its end."""
+    for at, word in enumerate(argv):
+        name, rest = word.rpartition("/")[2].lower().replace("_", "-"), argv[at + 1:]
+        if name.startswith("lazy-mcp") or name.startswith("mcp-lazy") and rest[:1] == ["hub"]:
+            given = [after for word, after in zip(rest, rest[1:]) if word == "--config"]
+            for path in given + [word[9:] for word in rest if word.startswith("--config=")]:
+                end = path[2:] if path[:2] in ("./", "~/") else path
+                if path == config_path or end[:1] != "/" and config_path.endswith("/" + end):
+                    return True
+    return False
+
+
+def permissions_of(table, *scopes):
+    """The Permissions of a member; what is not known in them is wrong (G16.2). scopes: "server" in those of the hub."""
+    inner, rules = Table(table.value.get("permissions", {}), "permissions"), []
+    for at, value in enumerate(inner.get("rules", A_LIST, [])):
+        rule, others = Table(value, "permissions.rules[%d]" % at), ("message",) + scopes
+        if not rule.has("pattern") or not rule.has("action") or rule.strangers(("pattern", "action") + others):
+            raise WrongMember("%s: has to have pattern and action, else only %s" % (rule.where, " and ".join(others)))
+        rules.append(Rule(*[rule.get(name, ACTION if name == "action" else A_TEXT) for name in Rule.__slots__]))
+    if inner.strangers(("default", "rules")):
+        raise inner.wrong(inner.strangers(("default", "rules")), "is not known, permissions have default and rules")
+    return Permissions(inner.get("default", ACTION), rules)
+
+
+def entry_fields(table, reading):
+    """{field of HubServer: value} of an entry that is right in all of its members."""
+    kind, oauth, env = kind_of(table), reading.oauth(table), reading.mapping(table, "env", keeps=True)
+    stderr, examples = sendable(table.get("stderr", A_TEXT, ""), "stderr"), table.get("examples", A_LIST)
+    if kind == "local" and oauth is not None:
+        raise table.wrong("oauth", "is for remote servers, and this one has a command")
+    if stderr not in ("", "inherit", "log") and not stderr.startswith(("/", "./", "../", "~/")):
+        raise table.wrong("stderr", "has to be inherit, log, or a path that begins with / or ./ or ../ or ~/")
+    fields = {
+        "kind": kind, "argv": reading.command(table) if kind == "local" else None, "env": env,
+        "url": reading.url(table) if kind == "remote" else None, "headers": reading.headers(table, "headers"),
+        "cwd": reading.home(reading.put_into(table.get("cwd", A_TEXT, ""), "cwd")) or None,
+        "tags": table.get("tags", TEXTS), "examples": examples and parse_json(canonical_text(examples)),
+        "permissions": permissions_of(table), "forward_prompts": table.get("forwardPrompts", A_FLAG, False),
+        "stderr": reading.home(stderr) or None, "start_timeout_s": table.get("startTimeout", MILLISECONDS, 60.0),
+        "request_timeout_s": table.get("requestTimeout", MILLISECONDS),
+        "idle_stop_s": table.get("idleStop", FROM_ZERO, 0.0), "stop_grace_s": table.get("stopGrace", MILLISECONDS, 0.5)}
+    if kind == "local" and starts_hub(fields["argv"], reading.path):
+        raise table.wrong("command", "this hub would be one of its own servers, it is started with this very file")
+    put_in = {"env": env, "headers": fields["headers"], "url": fields["url"], "cwd": fields["cwd"], "oauth": oauth,
+              "command": fields["argv"], "args": None}
+    entry = {name: put_in.get(name, value) for name, value in table.value.items() if value is not None}
+    return dict(fields, canonical=canonical_text(entry))
+
+
+def canonical_text(value):
+    try:
+        return canonical(parse_json(canonical(value), exact=True))  # of what can be read again
+    except (RecursionError, ValueError):
+        raise WrongMember("the entry: is nested too deeply, or holds a number that nobody can read") from None
+
+
+def read_servers(table, reading):
+    """[HubServer] of a whole file, without the disabled ones."""
+    form, name = (dict, "mcpServers") if table.has("mcpServers") else (list, "servers")
+    if form is dict and table.has("servers"):
+        raise table.wrong(name, "there are servers, too; only one of them can be meant")
+    value, reading.is_list = table.value.get(name), form is list
+    if not value or not isinstance(value, form):
+        raise table.wrong(name, "has to be %s with at least one server" % ("a list" if form is list else "an object"))
+    pairs = [(isinstance(entry, dict) and entry.get("name"), entry) for entry in value] if form is list else value.pairs
+    return [read_server(at, name, entry, reading) for at, (name, entry) in enumerate(pairs) if not (
+        isinstance(entry, dict) and (entry.get("enabled") is False or form is dict and entry.get("disabled") is True))]
+
+
+def read_server(index, name, entry, reading):
+    """The HubServer of one entry; what is wrong with it is its `error` (G2.3)."""
+    fields = {"name": in_one_line(name) if type(name) is str and name.strip() else "unnamed"}
+    reading.title = "Server %d (%s): " % (index, fields["name"][:100])
+    try:
+        table = Table(entry, "" if isinstance(entry, dict) else "the entry")
+        fields["description"] = table.get("description", A_TEXT)
+        if name != fields["name"]:
+            raise table.wrong("name", "has to be a text that is not empty and holds no control characters")
+        if reading.taken.setdefault(name, index) != index:
+            raise table.wrong("name", "server %d has the same" % reading.taken[name])
+        if reading.is_list and not table.has("description"):
+            raise table.wrong("description", "is missing")
+        fields.update(entry_fields(table, reading))
+        if not isinstance(table.value.get("enabled", True), bool):
+            reading.note("enabled", "only false, without quotes, disables a server")
+        if reading.is_list and table.strangers(SERVER_MEMBERS):  # clients have members of their own
+            reading.note("members that are ignored", table.strangers(SERVER_MEMBERS))
+    except WrongMember as error:
+        fields["error"] = "%s%s (in %s)" % (reading.title, error, reading.path)
+    return HubServer(*[fields.get(field) for field in HubServer.__slots__])
+
+
+def read_hub_config(raw, path, environment, read_file):
+    """The HubConfig of a file's bytes; LazyError for what is wrong with the file as a whole.
+    environment: {str: str}. read_file(path) gives bytes, or (bytes, facts with `mode`), or raises OSError.
+    """
+    raw, reading, document = bytes(raw), Reading(path, environment, read_file), None
+    try:
+        document, text = json_document(raw), raw.decode("latin-1")
+        text = (_without_extras(raw, text)[0] if document.strict_trouble else text).encode("latin-1").decode("utf-8")
+        table = Table(_unwatched(_scan_pairs, text, _past_space(text, int(text[0] == "\ufeff")))[0])
+        fields = hub_fields(table, reading)
+        if table.strangers(HUB_MEMBERS):
+            reading.note("members that are ignored", table.strangers(HUB_MEMBERS))
+        fields.update(path=path, servers=read_servers(table, reading), warnings=reading.warnings,
+                      secrets=frozenset(reading.secrets))
+    except (WrongMember, JsonTextError) as error:
+        place = "line %d, column %d: " % (error.line, error.column) if isinstance(error, JsonTextError) else line_of(document, error)
+        raise LazyError("%s: %s%s" % (path, place, error)) from None
+    return HubConfig(*[fields[field] for field in HubConfig.__slots__])
+
+
+def line_of(document, error):
+    """"line 3: " of the member that a WrongMember begins with, or of the one around it; "" where it has no line."""
+    names, line = str(error).partition(":")[0].split("."), ""
+    for count in range(1, len(names) + 1):
+        try:
+            place = document.find(tuple(names[:count]))
+        except JsonTextError as twice:
+            place = twice
+        if place is not None:
+            line = "line %d: " % place.line
+    return line
+
+
+def hub_fields(table, reading):
+    """{field of HubConfig: value} of all but the servers."""
+    table.get("mode", one_of("multi-server"))
+    health, log, cache, embed = map(table.table, ("healthMonitor", "logging", "cache", "embedServerSummaries"))
+    limit_s = table.get("requestTimeout", MILLISECONDS, 10.0)  # the one of SETTINGS that stands outside of transport
+    said = dict(table.table("transport").value, requestTimeout=table.value.get("requestTimeout"))
+    if table.table("transport").get("authToken", A_TEXT):
+        said["authToken"] = reading.put_into(said["authToken"], "transport.authToken")
+        reading.hide(said["authToken"])
+    reached = Table(said, "transport")
+    found = {field: reached.get(member, kind, default) for member, field, kind, default in SETTINGS.values()}
+    found.update(allowed_hosts=reached.get("allowedHosts", TEXTS, []),
+                 allowed_origins=reached.get("allowedOrigins", TEXTS, []),
+                 said=frozenset(field for member, field, _, _ in SETTINGS.values() if reached.has(member)))
+    return {
+        "request_timeout_s": limit_s, "transport": Transport(*map(found.get, Transport.__slots__)),
+        "health": Health(health.get("enabled", A_FLAG, True), health.get("interval", whole(100, unit=1000), 30.0),
+                         health.get("timeout", FROM_ZERO, 10.0), health.get("idleTimeout", FROM_ZERO, 300.0),
+                         health.get("wake", A_FLAG, False)),
+        "log": LogOptions(log.get("level", one_of("error", "info", "debug"), "info"),
+                          log.get("format", one_of("json", "plain"), "json"), log.get("dumpBodies", A_FLAG, False),
+                          log.get("maxBodyLogBytes", whole(), 8192), log.get("redactKeys", TEXTS, [])),
+        "cache": CacheOptions(cache.get("strategy", one_of("session", "none", "persistent"), "session"),
+                              cache.get("ttl", FROM_ZERO, 0.0), cache.get("maxAccessCount", whole(0), 0)),
+        "embed": Embed(embed.get("enabled", A_FLAG, False), embed.get("maxServers", whole(), 10)),
+        "permissions": permissions_of(table, "server"), "search": table.get("search", A_FLAG, False),
+        "resources": table.get("resources", A_FLAG, False), "watch": table.get("watch", A_FLAG, False),
+        "result_mode": table.get("resultMode", one_of("native", "json"), "native")}
+
+
+def replaced(value, **changes):
+    return type(value)(*[changes.get(name, getattr(value, name)) for name in value.__slots__])
+
+
+def with_overrides(config, flags, environment):
+    """The HubConfig with what flags ({option: text}) and LAZY_MCP_* say: flags > file > environment (G1.6).
+    UsageError for a wrong flag. A wrong variable gives a warning, but LazyError for a path or token: they protect (I8).
+    """
+    changes, warnings, tokens = {}, [], Reading(config.path, {}, None)
+    for option, (_, field, (what, read), _) in SETTINGS.items():
+        where, text = "--" + option, flags.get(option)
+        if text is None and field not in config.transport.said:
+            where = "LAZY_MCP_" + option.upper().replace("-", "_")
+            text = environment.get(where) or None
+        if text is None:
+            continue
+        is_number = what.startswith("a whole") and str(text).isascii() and str(text).isdigit()
+        value, trouble = read(_Number(text) if is_number else str(text)), "%s: has to be %s" % (where, what)
+        if value is not None:
+            changes[field] = value
+        elif where[:2] == "--" or option in ("path", "auth-token"):
+            raise (UsageError if where[:2] == "--" else LazyError)(trouble)
+        else:
+            warnings.append(trouble + "; the variable is ignored")
+    tokens.hide(changes.get("auth_token", ""))
+    return replaced(config, request_timeout_s=changes.get("request_timeout_s", config.request_timeout_s),
+                    transport=replaced(config.transport, **changes), warnings=config.warnings + warnings,
+                    secrets=config.secrets | tokens.secrets)
+
+
+def glob_matches(pattern, text):
+    """Does the whole text match * and ?, whatever its capitals? One step per character, for any pattern.
+    Bit n of `states`: the first n characters of the pattern, stars not counted, have been found.
+    """
+    length, stays, bits = 0, 0, {}
+    for c in pattern:
+        if c == "*":
+            stays |= 1 << length
+        else:
+            bits[c.casefold()] = bits.get(c.casefold(), 0) | 1 << length
+            length += 1
+    anything, states = bits.pop("?", 0), 1
+    for c in text:
+        states = (states & (bits.get(c.casefold(), 0) | anything)) << 1 | states & stays
+    return bool(states >> length & 1)
+
+
+def decision(config_permissions, server_permissions, server_name, command):
+    """(may it be called, the message of the rule that forbids it or None), G16.2."""
+    levels = [permissions for permissions in (server_permissions, config_permissions) if permissions is not None]
+    for permissions in levels:
+        for rule in reversed(permissions.rules):
+            if glob_matches(rule.pattern, command) and (rule.server is None or glob_matches(rule.server, server_name)):
+                return (True, None) if rule.action == "allow" else (False, rule.message)
+    return next((permissions.default for permissions in levels if permissions.default), "allow") == "allow", None
+
+
+def reload_plan(old_config, new_config):
+    """(added, removed, modified, unchanged): lists of names. Of a name that stands twice the first is compared."""
+    old, new = ({server.name: server for server in reversed(config.servers)} for config in (old_config, new_config))
+    names = list(dict.fromkeys(server.name for server in new_config.servers + old_config.servers))
+    both = [name for name in names if name in old and name in new]
+    same = [name for name in both if (new[name].canonical, new[name].error) == (old[name].canonical, old[name].error)]
+    return ([name for name in names if name not in old], [name for name in names if name not in new],
+            [name for name in both if name not in same], same)
+
+# ============================================================================
+# L13c HUBLOG - what the hub tells, and what it never tells       [pure, cold]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2 L3
+# Used by: L14
+# Owns:   Redaction, redacted, redacted_text, stderr_end, HubLog, HubError, error_result, classify_failure
+# Never:  writes a secret, a part of one or the length of one; raises out of a log call
+# Tests:  tests/test_l13c_hublog.py
+# ----------------------------------------------------------------------------
+# Theory: hidden are the values known to be secret (env, headers, tokens), wherever they
+# turn up; members whose name says it; credentials by their form. Known values are found
+# by their first letters in one pass, however many there are, and places that overlap are
+# hidden as one: one after the other would leave the end of the second. All is hidden
+# before it is cut, since no search finds half a secret; sizes are those of the hidden
+# text. JSON inside a string is opened, hidden and closed again. A text that holds JSON
+# but is none ends at the first name that says secret: nobody knows where its value ends.
+# What can still go wrong: a spelling that nobody foresaw (base64, reversed); what was
+# cut before it came here (`stderr_end` is for that).
+# ----------------------------------------------------------------------------
+HUB_LOG_LEVELS = {"error": 0, "info": 1, "debug": 2}
+# A line without its body, and one value of it: a long message leaves room for what else is known.
+LOG_LINE_BYTES, LOG_VALUE_BYTES = 16 * 1024, 6 * 1024
+# A longer body is not searched, so none of it is shown; deeper containers could not be walked by recursion.
+LOG_BODY_BYTES, LOG_DEPTH = PARSED_BYTES, 64
+STDERR_LINES_PER_S, STDERR_BYTES_PER_S = 100, 64 * 1024
+HIDDEN, HIDDEN_MEMBER, NOT_SHOWN = "***", "[REDACTED]", "[too long or nested too deep to be shown]"
+# Filled by this program or with names of the configuration: a variable whose value is
+# "github" must not take the name of that server from every line (case 199).
+OPEN_FIELDS = frozenset(("event", "server", "state", "phase", "code"))
+SECRET_MEMBERS = ("authorization", "proxy-authorization", "token", "access_token", "refresh_token", "authtoken",
+                  "api_key", "x-api-key", "client_secret", "password", "secret")
+# Bearer x, --token x, user:x@ and ?name=x. Each runs over a place of the text a bounded number of times.
+CREDENTIAL_FORMS = (
+    (r"(?i)((?:bearer|basic)(?:[ \t]|%20|\+)+[\"']?)(?:[^\s\"'\\]|\\/)+", r"\1***"),
+    (r"(?i)(?<![\w.-])(--?[\w.-]{0,40}?(?:token|secret|passw(?:or)?d|api[_-]?key)[\w.-]{0,40}(?:=|[ \t]+)[\"']?)"
+     r"[^\s\"']+", r"\1***"),
+    (r"(:\\?/\\?/)[^\s/?#\"'<>\\]*@", r"\1***@"),
+    (r"([?&#][^\s?&#=\"'<>]*=)[^\s&#\"'<>]+", r"\1***"))
+
+
+def _bare_name(name):
+    """One spelling of access_token, Access-Token and accessToken; of a.b.c only c."""
+    return name.lower().replace("-", "").replace("_", "").rpartition(".")[2]
+
+
+def _text_of(raw):
+    """Bytes as text; what is no UTF-8 becomes lone surrogates, so that a secret of such bytes is still found."""
+    return raw if isinstance(raw, str) else bytes(raw).decode("utf-8", "surrogateescape")
+
+
+def _quoted(text):
+    """A JSON string literal (str): letters as they are, but nothing that moves a cursor or cannot be seen."""
+    if text.isascii():
+        return encode_basestring_ascii(text)
+    return '"%s"' % "".join([c if c.isprintable() and c not in '"\\' else encode_basestring_ascii(c)[1:-1]
+                             for c in text.encode("utf-8", "replace").decode("utf-8")])
+
+
+def _encoded(value):
+    """Compact JSON (str) of a value that went through Redaction.value."""
+    if isinstance(value, dict):
+        return "{%s}" % ",".join([_quoted(name) + ":" + _encoded(item) for name, item in value.items()])
+    if isinstance(value, list):
+        return "[%s]" % ",".join([_encoded(item) for item in value])
+    return _quoted(value) if type(value) is str else str(value) if isinstance(value, _Number) else canonical(value)
+
+
+def _flat(text):
+    """`text` without escapes, however often it was put in quotes; to search in, not to show."""
+    import re
+    for _ in range(4 if "\\" in text else 0):
+        text = re.sub(r"\\+(?:u([0-9a-fA-F]{4})|([^u]))", lambda hit: hit[2] or chr(int(hit[1], 16)), text)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+def _forms_of(secret):
+    """The texts that give a secret (bytes) away: itself, its parts that are secret, each as JSON and URLs spell it."""
+    text = _text_of(secret).strip()
+    scheme, _, rest = text.partition(" ")
+    user = text.partition("://")[2].rpartition("@")[0]
+    parts = text.splitlines() + [user.partition(":")[2], rest if scheme.isalpha() else ""]
+    for part in {text} | {part.strip() for part in parts if len(part.strip()) >= 4}:
+        letters = [chr(b) if chr(b) in "-._~" or b < 128 and chr(b).isalnum() else "%%%02X" % b
+                   for b in part.encode("utf-8", "surrogateescape")]
+        lower = [letter.lower() if len(letter) == 3 else letter for letter in letters]
+        yield from (part, encode_basestring_ascii(part)[1:-1], _quoted(part)[1:-1], part.replace("/", "\\/"))
+        yield from ("".join(letters), "".join(lower), _flat(part))
+
+
+def _json_in(text):
+    """The object or array that a text holds; None for any other text."""
+    try:
+        return parse_json(text, exact=True) if text.lstrip()[:1] in ("{", "[") else None
+    except ValueError:
+        return None
+
+
+class Redaction:
+    """What is hidden, made ready once: `secrets` are bytes, `keys` member names beside those of G15.5."""
+    __slots__ = ("_forms", "_start", "_names", "_name_form")
+
+    def __init__(self, secrets, keys=()):
+        import re
+        forms = {form for secret in secrets for form in _forms_of(secret) if form}
+        self._start, self._forms = min([4] + [len(form) for form in forms]), {}
+        for form in forms:
+            self._forms.setdefault(form[:self._start], []).append(form)
+        self._names = frozenset(map(_bare_name, SECRET_MEMBERS + tuple(keys))) - {""}
+        letters = ["[-_]?".join(map(re.escape, name)) for name in self._names]
+        self._name_form = r"(?i)(?<![^\W_])(?:%s)[\"'\\]+\s*:" % "|".join(letters)
+
+    def known(self, text):
+        """`text` without known secrets: all that may be hidden of what has to be usable, as the page to sign in at."""
+        pieces, end, find = [], -1, self._forms.get
+        for at in range(len(text) - self._start + 1) if self._forms else ():
+            for form in find(text[at:at + self._start], ()):
+                if text.startswith(form, at):
+                    pieces += [text[max(end, 0):at], HIDDEN] if at > end else []
+                    end = max(end, at + len(form))
+        return "".join(pieces) + text[max(end, 0):]
+
+    def text(self, text):
+        """`text` without secrets and credentials (case 195)."""
+        import re
+        text = self.known(text)
+        for form, shown in CREDENTIAL_FORMS if not text.isalnum() else ():
+            text = re.sub(form, shown, text)
+        return text
+
+    def hides(self, name):
+        """True if a member of this name is hidden."""
+        return _bare_name(name) in self._names
+
+    def value(self, value, verbatim=False, depth=LOG_DEPTH):
+        """A new value (JSON types) with all of it hidden; verbatim: only known secrets, as a client has to get it."""
+        if isinstance(value, BaseException):
+            place = error_place(value) if value.__traceback__ else None
+            value = {"name": type(value).__name__, "message": str(value), "stack": place}
+        if isinstance(value, (dict, list, tuple)) and not depth:
+            return NOT_SHOWN
+        if isinstance(value, dict):
+            return {self.text(str(name)): HIDDEN_MEMBER if not verbatim and self.hides(str(name)) else
+                    self.value(item, verbatim, depth - 1) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.value(item, verbatim, depth - 1) for item in value]
+        if type(value) is str:
+            inner = _json_in(value) if depth and not verbatim else None
+            return _encoded(self.value(inner, False, depth - 1)) if inner is not None else (
+                self.known(value) if verbatim else self._no_json(value))
+        if value is None or isinstance(value, bool):
+            return value
+        if not isinstance(value, (int, float, _Number)) or isinstance(value, float) and value - value != 0:
+            return "<%s>" % type(value).__name__  # what it says of itself could be anything; infinity is no JSON
+        return value if self.known(str(value)) == str(value) else HIDDEN
+
+    def body(self, text):
+        """The text of a message: JSON, or events whose data is JSON (SSE), or anything."""
+        import re
+        text = text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+        parts = re.split(r"((?:^|(?<=\n))data:.*(?:\ndata:.*)*)", text)  # every second one is the data of an event
+        return self.value(text) if len(parts) == 1 else "".join([
+            "data: " + self.value(re.sub(r"(?m)^data:[ ]?", "", part)) if at % 2 else self._no_json(part)
+            for at, part in enumerate(parts)])
+
+    def _no_json(self, text):
+        import re
+        text = self.text(text)
+        named = re.search(self._name_form, text) if ":" in text else None
+        text = text[:named.end()] + HIDDEN if named else text
+        flat = _flat(text) if "\\" in text else ""  # a piece of JSON: its writer escapes what letters he likes
+        return NOT_SHOWN if self.known(flat) != flat or not named and re.search(self._name_form, flat) else text
+
+
+def redacted(value, keys, secrets):
+    """A decoded JSON value without hidden members, secrets and credentials (G15.5)."""
+    return Redaction(secrets, keys).value(value)
+
+
+def redacted_text(text, secrets):
+    """A text without secrets and credentials. `secrets`: bytes, or a Redaction, which costs less the second time."""
+    return (secrets if isinstance(secrets, Redaction) else Redaction(secrets)).text(text)
+
+
+def stderr_end(raw, secrets, most):
+    """The last `most` characters of a server's stderr, from a whole word on; hidden first and then cut."""
+    text = redacted_text(_text_of(raw), secrets).strip()
+    return text if len(text) <= most else text[-most:].partition("\n" if "\n" in text[-most:] else " ")[2]
+
+
+_Stderr = record("_Stderr", "splitter since_wall_s lines bytes left_out",
+                 "One server's stderr; how many lines and bytes of it may still be logged in this second")
+
+
+class HubLog:
+    """The log. write(bytes) takes whole lines; `lost` lines were not taken since the last that was."""
+    __slots__ = ("lost", "_write", "_options", "_redaction", "_streams")
+
+    def __init__(self, write, options, secrets):
+        self.lost, self._write, self._streams = 0, write, {}
+        self.configure(options, secrets)
+
+    def configure(self, options, secrets):
+        """From now on these options and secrets (bytes)."""
+        self._options, self._redaction = options, Redaction(secrets, options.redact_keys)
+
+    def event(self, level, message, now_wall_s, /, **fields):
+        """One line (G15.2) if `level` is logged; fields that are None are left out."""
+        if self._logs(level):
+            self._guarded(self._put, level, message, now_wall_s, fields)
+
+    def body(self, direction, raw, now_wall_s, /, **fields):
+        """One message that came or went, where the configuration wants that (G15.6)."""
+        if self._options.dump_bodies and self._logs("debug"):
+            self._guarded(self._put_body, raw, now_wall_s, {"event": "body_dump", "direction": direction, **fields})
+
+    def stderr(self, server, raw, now_wall_s):
+        """What a server wrote to its stderr, b"" at its end: whole lines, up to a rate (case 201)."""
+        if self._logs("debug"):
+            self._guarded(self._put_stderr, server, raw, now_wall_s)
+
+    def _logs(self, level):
+        return HUB_LOG_LEVELS.get(level, 0) <= HUB_LOG_LEVELS.get(self._options.level, 1)
+
+    def _guarded(self, work, *given):
+        try:
+            work(*given)
+        except Exception:  # a full disk or a strange field ends the line, never a call (case 201)
+            self.lost += 1
+
+    def _put_body(self, raw, now_wall_s, fields):
+        """Sizes are those of the hidden text: the real one beside it would tell how long a secret is (case 198)."""
+        text = NOT_SHOWN if len(raw) > LOG_BODY_BYTES else self._redaction.body(_text_of(raw))
+        whole = text.encode("utf-8", "replace")
+        shown = whole[:max(0, self._options.max_body_bytes)].decode("utf-8", "ignore")
+        size = len(shown.encode("utf-8"))
+        fields.update(bodyBytes=len(whole), bodyLoggedBytes=size, bodyTruncated=size < len(whole))
+        self._put("debug", "message body", now_wall_s, fields, shown)
+
+    def _put_stderr(self, server, raw, now_wall_s):
+        fields = {"event": "server_stderr", "server": server}
+        stream = self._streams.setdefault(server, _Stderr(LineSplitter(STDERR_BYTES_PER_S), -1, 0, 0, 0))
+        if not 0 <= now_wall_s - stream.since_wall_s < 1:
+            self._tell_left_out(stream, now_wall_s, fields)
+            stream.since_wall_s, stream.lines, stream.bytes = now_wall_s, STDERR_LINES_PER_S, STDERR_BYTES_PER_S
+        for block in stream.splitter.feed(raw) if raw else stream.splitter.rest():
+            stream.left_out += block.count(b"\n")
+            for line in bytes(block).split(b"\n")[:-1] if stream.lines else ():
+                if not stream.lines or stream.bytes < len(line):
+                    stream.lines = 0  # nothing more in this second, or lines would stand apart that belong together
+                    break
+                stream.lines, stream.bytes = stream.lines - 1, stream.bytes - len(line)
+                stream.left_out -= 1
+                self._guarded(self._put, "debug", _text_of(line).rstrip("\r"), now_wall_s, fields)
+        stream.left_out, stream.splitter.too_long = stream.left_out + stream.splitter.too_long, False
+        if not raw:
+            self._tell_left_out(self._streams.pop(server), now_wall_s, fields)
+
+    def _tell_left_out(self, stream, now_wall_s, fields):
+        left_out, stream.left_out = stream.left_out, 0
+        if left_out:
+            text = "%d lines of its stderr are left out" % left_out
+            self._put("debug", text, now_wall_s, dict(fields, leftOut=left_out))
+
+    def _put(self, level, message, now_wall_s, fields, body=None):
+        """Write one line. What does not fit is cut, after all was hidden."""
+        parts, room, is_cut = [], LOG_LINE_BYTES - 256, False
+        for name, value in {"message": message, **fields, "lostLines": self.lost or None}.items():
+            if value is None:
+                continue
+            if not (type(value) is int or name in OPEN_FIELDS and type(value) is str):
+                value = HIDDEN_MEMBER if self._redaction.hides(name) else self._redaction.value(value)
+            whole = _encoded(value)
+            text = _short_json(value, whole)
+            size = len(name) + len(text.encode("utf-8")) + 4
+            is_cut = is_cut or text is not whole or size > room
+            if size <= room:
+                room -= size
+                parts.append((name, text))
+        parts += [("truncated", "true")] * is_cut + ([("body", _quoted(body))] if body is not None else [])
+        self._write(self._line(level, utc_stamp(now_wall_s) + "Z", parts))
+        self.lost = 0
+
+    def _line(self, level, stamp, parts):
+        """The bytes of a line; `parts` are names and JSON texts, the message first."""
+        if self._options.format != "plain":
+            pairs = ",".join(["%s:%s" % (_quoted(name), text) for name, text in parts])
+            return ('{"timestamp":"%s","level":%s,%s}\n' % (stamp, _quoted(level), pairs)).encode("utf-8")
+        words = ["[%s]" % stamp, level.upper(), parts[0][1][1:-1].replace('\\"', '"')]
+        for name, text in parts[1:]:
+            is_plain = text[:1] == '"' and text[1:-1] and not set(text[1:-1]) & set(' "=\\')
+            words.append("%s=%s" % (name, text[1:-1] if is_plain else text))
+        return (" ".join(words) + "\n").encode("utf-8")
+
+
+def _short_json(value, whole):
+    """`whole`, the JSON text of a value; a string of its start where it is too long for a line."""
+    if len(whole.encode("utf-8")) <= LOG_VALUE_BYTES:
+        return whole
+    start = (value if type(value) is str else whole)[:LOG_VALUE_BYTES - 2]
+    while len(_quoted(start).encode("utf-8")) > LOG_VALUE_BYTES:
+        start = start[:len(start) * 3 // 4]
+    return _quoted(start)
+
+
+class HubError(LazyError):
+    """A meta-tool failed: `code` of G9.4, two more paragraphs, and `rpc`, the error of a server (dict or None)."""
+
+    def __init__(self, text, code, details=None, suggestion=None, rpc=None):
+        super().__init__(text)
+        self.code, self.details, self.suggestion, self.rpc, self.next_try_ms = code, details, suggestion, rpc, None
+
+
+def error_result(error, secrets):
+    """The result (bytes) of a failed call (G5.2). A server's own words, and a page to sign in at, keep their URLs."""
+    hidden = secrets if isinstance(secrets, Redaction) else Redaction(secrets)
+    is_own = error.code in ("AUTH_REQUIRED", "POLICY_BLOCKED")
+    text = hidden.known(str(error)) if is_own or error.rpc is not None else hidden.text(str(error))
+    more = (("Details: ", error.details), ("\U0001f4a1 Suggestion: ", error.suggestion))
+    paragraphs = [text if is_own else "Error: " + text] + [
+        title + hidden.text(words) for title, words in more if words and not is_own]
+    told = {"code": error.code}
+    if error.next_try_ms is not None:
+        told["next_try_ms"] = error.next_try_ms
+    if error.rpc is not None:
+        told["rpc"] = {name: value if name == "code" and type(value) is int else hidden.value(value, True)
+                       for name, value in error.rpc.items()}
+    meta = {"lazyMcpPolicy": "blocked", "lazyMcp": told} if error.code == "POLICY_BLOCKED" else {"lazyMcp": told}
+    content = [{"type": "text", "text": printable("\n\n".join(paragraphs))}]
+    return _encoded({"content": content, "isError": True, "_meta": meta}).encode("utf-8")
+
+
+# (code, what tells it in lower case, advice); the first that a server said before its handshake counts (G9.3).
+START_FAULTS = (
+    ("MISSING_ENV_VAR", ("environment variable", "env var"),
+     'set the variable in "env" of this server and reload the hub'),
+    ("AUTH_FAILED", ("unauthorized", "authentication", "invalid token", "access denied"),
+     "check the token or key of this server"),
+    ("INVALID_COMMAND", ("module not found", "cannot find module", "module_not_found", "no module named"),
+     "install the package of this server, or correct its args"),
+    ("INVALID_COMMAND", ("command not found", "no such file", "cannot find", "not found on path"),
+     "install the command of this server, or correct it"),
+    ("SERVER_CRASHED", ("address already in use", "address in use", "eaddrinuse"),
+     "another program has the port of this server"))
+
+
+def classify_failure(stderr_text, exit_text, phase):
+    """(code, suggestion) of a failure; exit_text is empty or None while the process lives, which then has not crashed.
+
+    What it said is judged in the phase "start" only: later its words are about calls (G9.3).
+    """
+    said = "%s\n%s" % (_text_of(stderr_text or "").lower(), (exit_text or "").lower())
+    if phase != "start" and exit_text:
+        return "SERVER_CRASHED", "it is started anew by the next call; what was open may have been carried out"
+    if phase != "start":
+        return "SERVER_TIMEOUT", 'it did not answer but lives on; "requestTimeout" of this server gives it more time'
+    words = [word for line in said.split("\n") for word in line.rpartition("not found")[0].split("$")[1:]]
+    if any(word[:1].isidentifier() for word in words):  # "$VAR ... not found"
+        return START_FAULTS[0][0], START_FAULTS[0][2]
+    for code, words, advice in START_FAULTS:
+        if any(word in said for word in words):
+            return code, advice
+    if exit_text:
+        return "SERVER_CRASHED", "run its command in a terminal to see why it ends"
+    return "SERVER_TIMEOUT", 'its handshake was not over in time; "startTimeout" of this server gives it more'
+
+# ============================================================================
+# L14 HUB - many servers behind four meta-tools, all asleep       [mixed, cold]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L8 L8c L9 L11 L13b L13c
+# Used by: L15
+# Owns:   HubSession, Gate, Catalogue, Upstream, META_TOOLS, MetaTools, Methods, Face, Hub, hub_path, load_hub_config, run_hub
+# Never:  starts a server for `tools/list`, for `list_servers` or for a look at its health
+# Tests:  tests/test_hub.py, tests/test_hub_reload.py, tests/test_hub_health.py
+# ----------------------------------------------------------------------------
+# Theory: a hub is an MCP server towards one client and a client of many servers. A
+# command is the pair (server, command); nothing is renamed, and the list of tools
+# never changes but for the summaries in a description.
+#
+# One Upstream per server, with one state: asleep, starting, live, stopping, failing,
+# error (its configuration), unsupported. What is known of its commands comes from the relay's
+# recordings, same files and keys, and from its own listings, which are recorded in
+# turn. A start is shared by all that wait for it and goes on when they stop waiting. A server is
+# kept on JSON-RPC errors and on timeouts; only its exit, or an input that it does not take,
+# ends it. Quick failures are counted per server: the next try is put off, longer each time,
+# and until it is due callers get the last reason at once (L5's Backoff).
+#
+# Every request of the client is a task. Its end, good or bad, is one line. A cancel
+# ends the task where it waits, which cancels downstream. Silence is what a call's limit
+# counts: each progress message starts it anew.
+#
+# What a server asks (roots, sampling, elicitation) is handed to the client if that has
+# declared it when the server was started; `ping` is answered here, an undeclared
+# `roots/list` with none, the rest is refused.
+#
+# A reload reads and checks the file first, then swaps the whole set in one assignment. A server whose
+# entry is the same keeps its process; the old ones get time for their open calls.
+#
+# What can still go wrong: two servers of one command share a recording, whatever their
+# variables; the first start of either repairs it.
+# ----------------------------------------------------------------------------
+HUB_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07")
+HUB_MODERN = "2026-07-28"
+# What the hub says to its servers; the version of a plain --check, so that its recordings serve.
+UPSTREAM_VERSION, UPSTREAM_LEGACY_ONLY = "2025-06-18", "the server speaks only a revision that the hub does not"
+PASSED_ON = {"roots/list": "roots", "sampling/createMessage": "sampling", "elicitation/create": "elicitation"}
+ASLEEP_UP, STARTING_UP, LIVE_UP, STOPPING_UP, FAILING_UP = "asleep", "starting", "live", "stopping", "failing"
+STDERR_KEPT_BYTES, DRAIN_S, LEAVE_S, RELIST_S = 64 * 1024, 5.0, 2.0, 0.5
+FIRST_BACKOFF_S, DETAIL_BYTES = 0.5, 1000
+# Of these failures a caller learns that they came with a discovery by the tool that it called.
+KEPT_CODES = ("INVALID_COMMAND", "MISSING_ENV_VAR", "AUTH_FAILED", "AUTH_REQUIRED", "SERVER_UNREACHABLE")
+# Open requests of the client; above it the client is not read.
+MAX_OPEN = 256
+# Servers that are started only to be listed, at a time: a start costs a moment in which nobody is served.
+MOST_DISCOVERIES = 8
+HUB_MARK, HANGUP = b"MCP_LAZY_HUB", STOP_SIGNALS[2]
+PAGE_COMMANDS, PAGE_BYTES, LINE_CHARACTERS = 100, 32 * 1024, 200
+
+
+class Sinkhole:
+    """A server's stderr: its end is kept, lines go where its configuration says."""
+    __slots__ = ("tail", "_name", "_log", "_wanted")
+
+    def __init__(self, name, log, wanted):
+        self.tail, self._name, self._log, self._wanted = bytearray(), name, log, wanted
+
+    def put(self, raw):
+        self.tail += raw
+        del self.tail[:-STDERR_KEPT_BYTES]
+        if self._wanted:
+            self._log.stderr(self._name, raw, wall_s())
+
+    def end(self):
+        """The server is gone: what has no line end yet is a line."""
+        if self._wanted:
+            self._log.stderr(self._name, b"", wall_s())
+
+
+class UpstreamDriver:
+    """What a ServerLink wants to know of whoever starts it; `spawn` adds the variables of one server."""
+    __slots__ = ("options", "loop", "processes", "sink", "journal", "_all", "_environment")
+
+    def __init__(self, hub, server, cache_dir):
+        argv = server.argv
+        if server.cwd:  # posix_spawn cannot change the folder
+            argv = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', server.cwd] + argv
+        is_file = server.stderr not in ("inherit", "log", None)
+        self.options = RunOptions(argv, recorded_command(server.argv), cache_dir, None, [], MAX_LINE_BYTES, None, False, "text",
+                                  server.stderr if is_file else None, server.stderr == "inherit", None, 0)
+        self.loop, self._all, self.processes = hub.loop, hub.processes, self
+        self.sink, self.journal = Sinkhole(server.name, hub.log, server.stderr == "log"), hub
+        self._environment = dict(own_environment())
+        self._environment.update((filesystem_bytes(name), filesystem_bytes(value)) for name, value in (server.env or {}).items())
+        self._environment[HUB_MARK] = hub.mark
+
+    def spawn(self, argv, fds):
+        return self._all.spawn(argv, fds, self._environment)
+
+    def stderr_tail(self):
+        """The end of the server's stderr, wherever that goes; b"" where it is not ours to see."""
+        return bytes(self.sink.tail) or (file_tail(self.options.stderr_log, STDERR_KEPT_BYTES) if self.options.stderr_log else b"")
+
+    def kill_group(self, pid, signum):
+        return self._all.kill_group(pid, signum)
+
+
+class HubSession(Checked):
+    """The session with one running server of the hub.
+
+    progress: {token: callback}; asking: requests of its own that the client has not answered; has_answered: a request behind
+    the handshake; is_silent: it did not answer a ping.
+    """
+    __slots__ = ("progress", "asking", "has_answered", "is_silent", "_upstream")
+
+    # Little at a time: one server that floods would hold up the answers of all others.
+    id_prefix, read_bytes = "hub-", 16 * 1024
+
+    def __init__(self, driver, upstream):
+        super().__init__(driver)
+        self.progress, self.asking, self.has_answered, self.is_silent, self._upstream = {}, 0, False, False, upstream
+
+    def is_open(self):
+        """Does somebody wait for an answer of it?"""
+        return bool(self._waiting)
+
+    def _take(self, line):
+        env = read_envelope(line)
+        if env.kind == REQUEST:
+            answer_server(self._upstream, self, env, bytes(line))
+        elif env.kind == NOTIFICATION:
+            self._heard(env, bytes(line))
+        elif env.kind == BATCH:
+            for raw in elements(bytes(line)):
+                self._take(raw)
+        else:
+            Session._take(self, line)
+
+    def _read(self):
+        face = self._upstream.hub.face
+        if face.is_full():
+            self._loop.watch(self._stdout_fd)
+            face.when_read(self._resume)
+        else:
+            super()._read()
+
+    def _resume(self):
+        if not self._output_closed and self.link.stdout_fd is not None:
+            self._loop.watch(self._stdout_fd, self._read)
+
+    def _heard(self, env, line):
+        if env.method == "notifications/progress":
+            known = self.progress.get(token_key(member_of(env.params(line), "progressToken")))
+            if known is not None:
+                known(line)
+        else:
+            self._upstream.heard(env.method)
+
+    def _noise(self, line):
+        """Servers print what they like; it is no message."""
+
+    def _give_up(self):
+        super()._give_up()
+        self._upstream.lost(self, "closed its output" if self._output_closed else "takes no more input")
+
+    def answer(self, id_raw, is_error, raw):
+        self._write((error_line if is_error else result_line)(id_raw, raw))
+
+    def cancel(self, ident):
+        self.notify("notifications/cancelled", b'{"requestId":%s}' % spell_id(ident))
+
+
+class Gate:
+    """Lets so many pass at a time; the others wait in their order."""
+    __slots__ = ("_free", "_waiting")
+
+    def __init__(self, free):
+        self._free, self._waiting = free, []
+
+    async def passed(self, coroutine):
+        """Its result, once it may begin."""
+        if self._free:
+            self._free -= 1
+        else:
+            turn = Future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except BaseException:  # who stops waiting gives the turn on, if it has come meanwhile
+                coroutine.close()
+                self._waiting.remove(turn) if turn in self._waiting else self._left()
+                raise
+        try:
+            return await coroutine
+        finally:
+            self._left()
+
+    def _left(self):
+        if self._waiting:
+            self._waiting.pop(0).set()
+        else:
+            self._free += 1
+
+
+class Catalogue:
+    """What is known of a server's commands: the relay's recording of its command, and what it said itself."""
+    __slots__ = ("_hub", "_upstream", "_known", "_store", "_since_s", "_uses")
+
+    def __init__(self, hub, upstream):
+        self._hub, self._upstream, self._known, self._store, self._since_s, self._uses = hub, upstream, None, None, 0.0, 0
+
+    def used(self):
+        """Is it known well enough for one more use? With cache.ttl or maxAccessCount the server is asked again (G2.6)."""
+        cache, self._uses = self._hub.config.cache, self._uses + 1
+        is_old = cache.ttl_s and self._since_s and monotonic_s() - self._since_s > cache.ttl_s
+        return self._known is not None and not is_old and not (cache.max_access_count and self._uses > cache.max_access_count)
+
+    def _keep(self, pages):
+        self._known, self._since_s, self._uses = commands_of(pages), monotonic_s(), 0
+
+    def _opened(self):
+        """The Store of the recording; None where recordings are off."""
+        if self._store is None and self._hub.cache_dir:
+            self._store, trouble = load_store(self._upstream.driver().options)
+            self._store.attach(self._hub)
+            if trouble:
+                self._hub.warn(trouble)
+        return self._store
+
+    def commands(self, declared):
+        """[tool (dict)] for a client with these capabilities, None if nothing is known: its own entry first, else the newest."""
+        if self._known is None:
+            store = self._opened()
+            entries = store.recording.entries if store is not None else {}
+            told = [entry for entry in entries.values() if "tools/list" in entry.answers and not entry.answers["tools/list"].is_error]
+            if told:
+                own = entries.get(entry_key(UPSTREAM_VERSION, declared, ""))
+                entry = own if own in told else max(told, key=lambda entry: entry.answers["tools/list"].at_ms)
+                self._keep(entry.answers["tools/list"].pages)
+        return self._known
+
+    def listed(self, declared, pages):
+        """What the server lists now."""
+        self._keep(pages)
+        left_out = sum(len(elements(members(raw).get("tools", b"[]"))) for raw in pages) - len(self._known)
+        if left_out:
+            self._hub.log.event("info", "%d entries of its tools have no name and are left out" % left_out, wall_s(), server=self._upstream.name)
+        self.record(declared, "tools/list", pages)
+
+    def record(self, declared, method, pages):
+        """Keep an answer where the next hub, and a relay, find it."""
+        store, key = self._opened(), entry_key(UPSTREAM_VERSION, declared, "")
+        if store is None:
+            return
+        entry = store.recording.entries.setdefault(key, Entry(*key))
+        if method in entry.answers and entry.answers[method].pages == pages:
+            return
+        entry.answers[method] = Answer(False, pages, int(wall_s() * 1000))
+        self._save({(key, method)})
+
+    def _save(self, dirty):
+        if not self._store.save(dirty, monotonic_s()):  # another process holds its lock
+            self._hub.loop.set_timer("save-" + self._upstream.name, monotonic_s() + LOCK_RETRY_S, lambda: self._save(set()))
+
+
+class Upstream:
+    """One server of the hub: its state, its process, what is known of its commands."""
+    __slots__ = ("server", "state", "error", "latency_ms", "checked_s", "calls", "used_s", "declared", "hub", "_session", "_driver",
+                 "_starting", "_stopped", "_catalogue", "_backoff", "_since_s", "_relisting")
+
+    def __init__(self, hub, server):
+        self.server, self.hub = server, hub
+        self.state, self.error = first_state(hub, server)
+        self.latency_ms = self.checked_s = self._session = self._starting = self._stopped = self._driver = None
+        self.calls, self.used_s, self.declared, self._since_s, self._relisting = 0, 0.0, {}, 0.0, False
+        self._backoff, self._catalogue = Backoff(FIRST_BACKOFF_S), Catalogue(hub, self)
+
+    name = property(lambda self: self.server.name)
+    pid = property(lambda self: self._session.pid if self._session else None)
+
+    def become(self, state, error=None, took_s=None):
+        """The only writer of `state`; says it in the log. took_s: how long a start took."""
+        if state != self.state:
+            self.hub.log.event("error" if state == FAILING_UP else "debug", "server %s is %s" % (self.name, state), wall_s(), event="server_state",
+                                server=self.name, state=state, reason=str(error) if error else None,
+                                attempt=self._backoff.failures or None, durationMs=None if took_s is None else int(took_s * 1000))
+        self.state, self.error = state, error
+        self.checked_s = wall_s()
+
+    def driver(self):
+        if self._driver is None:
+            self._driver = UpstreamDriver(self.hub, self.server, self.hub.cache_dir or "/nonexistent")
+        return self._driver
+
+    def stderr_end(self):
+        """What its stderr said last, without secrets; None for nothing."""
+        tail = self._driver.stderr_tail() if self._driver is not None else b""
+        return stderr_end(tail, self.hub.secrets(), DETAIL_BYTES) or None
+
+    # -- what is known
+
+    def commands(self):
+        """[tool (dict)] as recorded or listed, None if nothing is known yet."""
+        return None if self.server.error or self.server.kind == "remote" else self._catalogue.commands(self.declared)
+
+    async def listed(self):
+        """`commands`, from the server itself where nothing is known. HubError."""
+        if self.commands() is None or not self._catalogue.used():
+            await self.hub.gate.passed(self._counted(discover(self)))
+        return self.commands() or []
+
+    def learn(self, pages):
+        self._catalogue.listed(self.declared, pages)
+
+    # -- the process
+
+    def wait_s(self):
+        """How long until it may be tried again, 0 or less for at once."""
+        return self._backoff.wait_s(monotonic_s()) if self.state == FAILING_UP else 0
+
+    def usable(self):
+        """HubError at once while it cannot be used: its configuration, or a try that is not yet due."""
+        if self.state in ("error", "unsupported") or self.wait_s() > 0:
+            self.error.next_try_ms = int(self.wait_s() * 1000) or None
+            raise self.error
+
+    async def live(self, patience_s=None):
+        """The session; one start for all that wait, which goes on when they stop waiting. HubError."""
+        self.usable()
+        if self.state == LIVE_UP:
+            return self._session
+        if self._starting is None or self._starting.done:
+            self._starting = self.hub.tasks.start(self._start())
+        try:
+            return await (within(self.hub.tasks, patience_s, self._starting) if patience_s else self._starting)
+        except Silence:
+            raise HubError("%s is still starting" % self.name, "SERVER_TIMEOUT", None, "try again in a moment") from None
+
+    async def _start(self):
+        while self._stopped is not None:
+            await self._stopped
+        start_s = monotonic_s()
+        self.declared = self.hub.methods.declared()
+        self.become(STARTING_UP)
+        del self.driver().sink.tail[:]
+        limit_s = self.server.start_timeout_s
+        late = HubError("%s did not answer its handshake within %g s (startTimeout)" % (self.name, limit_s), "SERVER_TIMEOUT", None, None)
+        try:
+            try:
+                session = self._session = HubSession(self.driver(), self)
+            except SpawnError as error:
+                raise HubError("%s cannot be started: %s" % (self.name, error), "INVALID_COMMAND", None, self.hub.advice()) from None
+            await self.hub.tasks.deadline(limit_s, self._handshake(session), late)
+        except HubError as error:
+            raise await self._failed_start(error, start_s) from None
+        self._since_s = monotonic_s()
+        self.latency_ms = int((self._since_s - start_s) * 1000)
+        self.become(LIVE_UP)
+        self.touch()
+        if self.commands() is not None:
+            self.relist()
+        return session
+
+    async def _handshake(self, session):
+        params = b'{"protocolVersion":"%s","capabilities":%s,"clientInfo":{"name":"mcp-lazy-hub","version":%s}}' % (
+            UPSTREAM_VERSION.encode("ascii"), canonical(self.declared).encode("ascii"), json_string(VERSION))
+        try:
+            raw = await session.request("initialize", params)
+        except Refused as error:
+            raise HubError("%s refused the handshake: %s" % (self.name, error_text({"error": error.raw})), "SERVER_UNREACHABLE", None, None) from None
+        except PeerError as error:
+            raise HubError("%s: %s" % (self.name, error), "SERVER_CRASHED", None, None) from None
+        if not is_handshake(raw):
+            raise HubError("%s answered its handshake without a protocolVersion" % self.name, "SERVER_UNREACHABLE", None, None)
+        session.notify("notifications/initialized")
+        self._catalogue.record(self.declared, "initialize", [bytes(raw)])
+
+    async def _failed_start(self, error, start_s):
+        """End what was started; the HubError with what its stderr said."""
+        exit_text = self._session.exited.value if self._session and self._session.exited.done else None
+        await self._end()
+        tail = self.stderr_end()
+        code, suggestion = classify_failure(tail or "", exit_text, "start") if error.code in ("SERVER_CRASHED", "SERVER_TIMEOUT") else (error.code, error.suggestion)
+        failed = HubError(str(error), code, tail, suggestion)
+        self._backoff.failed(str(error), monotonic_s())
+        self.become(FAILING_UP, failed, monotonic_s() - start_s)
+        return failed
+
+    def ended(self, text):
+        session = self._session  # whose process is reaped
+        if session is None:
+            return
+        was_open = session.is_open()
+        session.ended(text)
+        if self.state != LIVE_UP:
+            return
+        if was_open or not session.has_answered:
+            self._backoff.failed(text, monotonic_s())
+        else:  # servers may end when they have done their work
+            self._backoff.succeeded()
+        self.become(FAILING_UP, HubError("%s ended by itself (%s)" % (self.name, text), "SERVER_CRASHED", self.stderr_end(), None))
+        self.hub.tasks.start(self._forget(session))
+
+    async def _forget(self, session):
+        """Give the descriptors of a dead session back, when its last words were read."""
+        await self.hub.tasks.sleep(DRAIN_WAIT_S)
+        self._close(session)
+
+    def _close(self, session):
+        if self._session is session:  # else somebody else was quicker
+            self._session = None
+            session.fail(PeerError("the server was stopped" if self.state == STOPPING_UP else "the server ended without an answer"))
+            session.close()
+            self.driver().sink.end()
+
+    def lost(self, session, why):
+        """It takes or gives nothing more although it runs: it has to go (G9.2)."""
+        if session is self._session and self.state == LIVE_UP and not session.exited.done:
+            self._backoff.failed(why, monotonic_s())
+            self.become(FAILING_UP, HubError("%s %s" % (self.name, why), "SERVER_CRASHED", self.stderr_end(), None))
+            self.hub.tasks.start(self._end())
+
+    async def stop(self):
+        """The ladder; the state is asleep behind it. What is dead already is closed."""
+        if self._stopped is not None:
+            await self._stopped
+        elif self.state in (LIVE_UP, STARTING_UP):
+            self.become(STOPPING_UP)
+            await self._end()
+            self.become(ASLEEP_UP)
+        elif self._session is not None:
+            self._close(self._session)
+
+    async def _end(self):
+        """The ladder of A13; nothing of the process is left behind it."""
+        session = self._session
+        if session is None:
+            return
+        self._stopped = stopped = Future()
+        session.close_input()
+        for wait_s, signum in ((CLOSE_WAIT_S, SIGTERM), (self.server.stop_grace_s, SIGKILL), (KILL_WAIT_S, None)):
+            try:
+                await within(self.hub.tasks, wait_s, session.exited)
+                break
+            except Silence:
+                if signum is not None:
+                    self.hub.processes.kill_group(session.pid, signum)
+        self._close(session)
+        self._stopped = None
+        stopped.set()
+
+    def kill(self):
+        if self._session is not None:
+            self.hub.processes.kill_group(self._session.pid, SIGKILL)
+
+    def patience_s(self):
+        """How long silence may last (G9.2)."""
+        return self.server.request_timeout_s or self.hub.config.request_timeout_s
+
+    def noted(self, took_s):
+        """It answered, so soon."""
+        self.latency_ms, self.checked_s = int(took_s * 1000), wall_s()
+
+    def touch(self):
+        """Somebody used it: the idle time begins anew."""
+        self.used_s = monotonic_s()
+        if self.server.idle_stop_s:
+            self.hub.loop.set_timer("idle-%s" % self.name, self.used_s + self.server.idle_stop_s, self._idle)
+
+    def _idle(self):
+        if self.state != LIVE_UP:
+            return
+        if self.calls or monotonic_s() - self.used_s < self.server.idle_stop_s:
+            self.hub.loop.set_timer("idle-%s" % self.name, monotonic_s() + self.server.idle_stop_s, self._idle)
+        else:
+            self.hub.tasks.start(self.stop())
+
+    async def _counted(self, coroutine):
+        """Its result; a reload and an idle stop wait for it."""
+        self.calls += 1
+        try:
+            return await coroutine
+        finally:
+            self.calls -= 1
+            self.touch()
+
+    async def request(self, method, params_raw, progress=None, what=None):
+        """The raw result of a request of a client. HubError; Refused for the server's own error. what: its name for messages."""
+        async def ask():
+            return await quietly(self, await self.live(), (method, what or method), params_raw, progress)
+        return await self._counted(ask())
+
+    # -- what it says by itself
+
+    def heard(self, method):
+        if method == "notifications/tools/list_changed":
+            self.relist()
+
+    def relist(self):
+        """Compare what is known with the server, a moment later; a burst is one look (case 060)."""
+        self.hub.loop.set_timer("relist-" + self.name, monotonic_s() + RELIST_S, self._relist)
+
+    def _relist(self):
+        if self.state == LIVE_UP and not self._relisting:
+            self._relisting = True
+            self.hub.tasks.start(self._look_again(self._session))
+
+    async def _look_again(self, session):
+        try:
+            await list_tools(self, session)
+        except HubError as error:
+            self.hub.log.event("info", "the tools of %s were not read again: %s" % (self.name, error), wall_s(), server=self.name)
+        finally:
+            self._relisting = False
+
+
+def first_state(hub, server):
+    """(state, HubError or None) of a server that nobody has used yet."""
+    if server.error or hub.is_nested:
+        return "error", HubError(server.error or "this hub is one of its own servers", "INVALID_COMMAND", None, hub.advice())
+    if server.kind == "remote":
+        return "unsupported", HubError("remote servers are not part of this version", "SERVER_UNREACHABLE", None, None)
+    return ASLEEP_UP, None
+
+
+async def discover(upstream):
+    """Start a server of which nothing is known, and list its tools. HubError."""
+    try:
+        await list_tools(upstream, await upstream.live(upstream.patience_s()))
+    except HubError as error:
+        failed = HubError(str(error), error.code if error.code in KEPT_CODES else "DISCOVERY_FAILED", error.details, error.suggestion)
+        failed.next_try_ms = error.next_try_ms
+        raise failed from None
+
+
+async def list_tools(upstream, session):
+    """Ask a running server for all pages of its tools, and keep them. HubError."""
+    pages, cursor = PageSet("tools/list"), b""
+    while cursor is not None:
+        try:
+            cursor = pages.add(await quietly(upstream, session, ("tools/list", "tools/list"), b'{"cursor":%s}' % cursor if cursor else b"{}"))
+        except Refused as error:
+            raise HubError("%s refused tools/list: %s" % (upstream.name, error_text({"error": error.raw})), "DISCOVERY_FAILED", None, None) from None
+        except PeerError as error:
+            raise HubError("%s: its list of tools is not usable: %s" % (upstream.name, error), "DISCOVERY_FAILED", None, None) from None
+    upstream.learn(pages.pages)
+
+
+async def quietly(upstream, session, named, params_raw, progress=None):
+    """The raw result of a request on a session that is there, with a limit on silence. HubError; Refused for the server's own error.
+
+    named: the method, and what to call the request in a message; progress: (key of our token, what to do with each line of progress).
+    """
+    hub, limit_s = upstream.hub, upstream.patience_s()
+    future, begin_s = session.request(named[0], params_raw), monotonic_s()
+    ident = session.newest_id()
+    timer = "quiet-%d-%s" % (session.pid, ident)
+    late = HubError("%s did not answer %s within %g s (requestTimeout)" % (upstream.name, named[1], limit_s), "SERVER_TIMEOUT", None, (
+        "the server was told to cancel and stays; give it a longer requestTimeout if it needs that"))
+
+    def arm():
+        hub.loop.set_timer(timer, monotonic_s() + limit_s, lambda: arm() if session.asking else future.fail(late))
+
+    def progressed(line):
+        arm()
+        progress[1](line)
+
+    arm()
+    if progress is not None:
+        session.progress[progress[0]] = progressed
+    try:
+        raw = await future
+        session.has_answered = True
+        upstream.noted(monotonic_s() - begin_s)
+        return raw
+    except Refused:
+        raise
+    except PeerError as error:
+        raise HubError("%s: %s during %s; a call that was sent may have been carried out" % (upstream.name, error, named[1]), "SERVER_CRASHED",
+                       upstream.stderr_end(), None) from None
+    except (HubError, Cancelled):
+        session.cancel(ident)
+        raise
+    finally:
+        hub.loop.clear_timer(timer)
+        if progress is not None:
+            session.progress.pop(progress[0], None)
+
+
+def answer_server(upstream, session, env, line):
+    """A request of a server: handed to the client if that can answer it (G4.3)."""
+    if env.method == "ping":
+        session.answer(env.id_raw, False, b"{}")
+    elif PASSED_ON.get(env.method) in upstream.declared and upstream.hub.face.open:
+        upstream.hub.tasks.start(pass_on(upstream.hub, session, env, line))
+    elif env.method == "roots/list":
+        session.answer(env.id_raw, False, b'{"roots":[]}')
+    else:
+        session.answer(env.id_raw, True, error_object(METHOD_NOT_FOUND, "the hub's client does not offer %s" % env.method))
+
+
+async def pass_on(hub, session, env, line):
+    """While the client thinks, the server is not silent: it waits."""
+    session.asking += 1
+    try:
+        session.answer(env.id_raw, False, await hub.face.ask(env.method, members(line).get("params")))
+    except Refused as error:
+        session.answer(env.id_raw, True, error.raw or error_object(-32603, "the client gave no answer"))
+    except PeerError as error:
+        session.answer(env.id_raw, True, error_object(-32603, str(error)))
+    finally:
+        session.asking -= 1
+
+
+def commands_of(pages):
+    """The tools (dicts) of the pages of a listing; what has no name is left out (case 136)."""
+    found = []
+    for raw in pages:
+        for tool in spelled_json(raw).get("tools", ()):
+            if isinstance(tool, dict) and type(tool.get("name")) is str and tool["name"]:
+                found.append(tool)
+    return found
+
+
+# -- the tools -----------------------------------------------------------------------
+
+META_TOOLS = (
+    ("list_servers", "List the configured MCP servers: name, description, state, health. An auth_required text is for the user: show it, do not call that "
+     "server.", '{"filter":{"type":"string","description":"part of a name, description or tag"}}', ()),
+    ("list_commands", "List the commands of servers, with descriptions. Several at once with servers.",
+     '{"server":{"type":"string"},"servers":{"type":"array","items":{"type":"string"}},"cursor":{"type":"string"}}', ()),
+    ("describe_commands", "Input schemas of commands of one server. Read them before the first call.",
+     '{"server":{"type":"string"},"command_names":{"type":"array","items":{"type":"string"}}}', ("server", "command_names")),
+    ("invoke_command", "Call a command of a server. Its own arguments go into parameters, as an object.",
+     '{"server":{"type":"string"},"command_name":{"type":"string"},"parameters":{"type":"object"}}', ("server", "command_name")),
+)
+SEARCH_TOOL = ("search_commands", "Find commands of all servers by words in names and descriptions. Starts no server.",
+               '{"query":{"type":"string"},"limit":{"type":"integer"}}', ("query",))
+SHOWN_OF_A_TOOL = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+MOST_FOUND, SUMMARY_CHARACTERS = 20, 200
+
+Call = record("Call", "arguments raw meta progress", "One call of a meta-tool: decoded and raw arguments, the client's `_meta` (raw members), its progress token (raw) or None")
+
+
+def pretty(value, indent="\n"):
+    """JSON for a model, two spaces a level, numbers as they are spelled."""
+    from json.encoder import encode_basestring
+    inner = indent + "  "
+    if isinstance(value, dict) and value:
+        rows = [inner + encode_basestring(name) + ": " + pretty(item, inner) for name, item in value.items()]
+        return "{%s%s}" % (",".join(rows), indent)
+    if isinstance(value, (list, tuple)) and value:
+        return "[%s%s]" % (",".join([inner + pretty(item, inner) for item in value]), indent)
+    if isinstance(value, (dict, list, tuple)):
+        return "{}" if isinstance(value, dict) else "[]"
+    if isinstance(value, str) and not isinstance(value, _Number):
+        return encode_basestring(value)
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else "null" if value is None else str(value)
+
+
+def text_result(value):
+    return b'{"content":[{"type":"text","text":%s}]}' % json_string(pretty(value))
+
+
+def one_line_of(text):
+    """A description cut to one short line."""
+    line = " ".join(text.split())
+    return line if len(line) <= LINE_CHARACTERS else line[:LINE_CHARACTERS - 1] + "\u2026"
+
+
+class MetaTools:
+    """What a client may call. Each gives the raw result (bytes), HubError for a failure that it should read."""
+    __slots__ = ("_hub",)
+
+    def __init__(self, hub):
+        self._hub = hub
+
+    def tools(self):
+        """The tools of `tools/list`, in their order."""
+        return META_TOOLS + ((SEARCH_TOOL,) if self._hub.config.search else ())
+
+    def listing(self):
+        """The raw result of `tools/list`."""
+        found = []
+        for name, description, properties, required in self.tools():
+            if name == "list_servers":
+                description += self.summaries()
+            found.append(b'{"name":"%s","description":%s,"inputSchema":{"type":"object","properties":%s%s}}' % (
+                name.encode("ascii"), json_string(description), properties.encode("ascii"),
+                b',"required":[%s]' % b",".join(map(json_string, required)) if required else b""))
+        return b'{"tools":[%s]}' % b",".join(found)
+
+    def summaries(self):
+        """What embedServerSummaries adds to a description (G16.1)."""
+        embed, servers = self._hub.config.embed, self._hub.config.servers
+        if not embed.enabled or not servers:
+            return ""
+        lines = ["- %s: %s" % (printable(server.name).replace("\n", " "), one_line_of(printable(server.description or ""))) for server in servers]
+        if len(lines) > embed.max_servers:
+            lines[embed.max_servers:] = ["... and %d more" % (len(lines) - embed.max_servers)]
+        return "\nConfigured servers:\n" + "\n".join(lines)
+
+    async def call(self, name, call):
+        """Run a meta-tool by its name."""
+        names = [tool[0] for tool in self.tools()]
+        if name not in names:
+            raise HubError("there is no tool %r here; the tools are %s" % (str(name)[:100], ", ".join(names)), "INVALID_PARAMETERS", None, (
+                "call a server's command with invoke_command"))
+        return await getattr(self, name)(call)
+
+    def upstream(self, name):
+        """The Upstream of a name. HubError for an unknown one."""
+        found = self._hub.upstreams.get(name) if isinstance(name, str) else None
+        if found is None:
+            near = ", ".join(sorted(self._hub.upstreams)[:20])
+            raise HubError("there is no server %r" % str(name)[:100], "SERVER_NOT_FOUND", None, "the servers are: %s" % near if near else None)
+        return found
+
+    # -- list_servers
+
+    async def list_servers(self, call):
+        wanted = call.arguments.get("filter")
+        if wanted is not None and not isinstance(wanted, str):
+            raise HubError("filter is not a string", "INVALID_PARAMETERS", None, None)
+        shown = [self.row(upstream) for upstream in self._hub.upstreams.values() if matches(upstream.server, wanted)]
+        return text_result({"servers": shown, "version": VERSION, "pid": this_pid(), "config_file": self._hub.config.path,
+                            "uptime_ms": int((monotonic_s() - self._hub.since_s) * 1000)})
+
+    def row(self, upstream):
+        server, known = upstream.server, upstream.commands()
+        healthy = {LIVE_UP: True, STOPPING_UP: True, ASLEEP_UP: True if upstream.checked_s else None, STARTING_UP: None}.get(upstream.state, False)
+        row = {"name": server.name, "description": server.description, "available": True, "loaded": known is not None,
+               "tools_count": len(known) if known is not None else None, "healthy": healthy, "state": upstream.state,
+               "error": error_words(upstream.error, self._hub.secrets()) if upstream.error else None, "examples": server.examples, "tags": server.tags,
+               "latency_ms": upstream.latency_ms, "last_checked": iso_time(upstream.checked_s) if upstream.checked_s else None,
+               "next_try_ms": int(upstream.wait_s() * 1000) or None if upstream.wait_s() > 0 else None}
+        kept = ("loaded", "tools_count", "healthy")
+        return {name: value for name, value in row.items() if value is not None or name in kept}
+
+    # -- list_commands
+
+    async def list_commands(self, call):
+        names, cursor = call.arguments.get("servers"), call.arguments.get("cursor")
+        if names is None:
+            if call.arguments.get("server") is None:
+                raise HubError("which server? give server or servers", "INVALID_PARAMETERS", None, 'like {"servers": ["NAME"]}')
+            return text_result(await self.listed(call.arguments["server"], cursor))
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise HubError("servers is not an array of names", "INVALID_PARAMETERS", None, 'like {"servers": ["NAME"]}')
+        tasks = {name: self._hub.tasks.start(self.listed(name, cursor)) for name in names}
+        found, failed, last = {}, 0, None
+        try:
+            for name, task in tasks.items():
+                try:
+                    found[name] = await task
+                except HubError as error:
+                    found[name], last, failed = {"error": error_words(error, self._hub.secrets())}, error, failed + 1
+        except Cancelled:
+            for task in tasks.values():
+                task.cancel()
+            raise
+        if failed and failed == len(found):
+            raise last if failed == 1 else HubError("none of these servers could be asked", "DISCOVERY_FAILED", pretty(found), None)
+        return text_result(found)
+
+    async def listed(self, name, cursor):
+        """The commands of one server: an array, or one part of a long list (G7.7)."""
+        upstream = self.upstream(name)
+        tools = await upstream.listed()
+        rows = []
+        for tool in tools:
+            allowed, _ = decision(self._hub.config.permissions, upstream.server.permissions, name, tool["name"])
+            rows.append(dict({"name": tool["name"], "description": str(tool.get("description") or "")}, **({} if allowed else {"denied": True})))
+        if cursor is None and len(rows) <= PAGE_COMMANDS and sum(len(row["name"]) + len(row["description"]) for row in rows) <= PAGE_BYTES:
+            return rows
+        if cursor is not None and not (isinstance(cursor, str) and cursor.isascii() and cursor.isdigit()):
+            raise HubError("cursor is not one of nextCursor", "INVALID_PARAMETERS", None, None)
+        first, size, part = int((cursor or "0")[:9]), 0, []
+        for row in rows[first:first + PAGE_COMMANDS]:
+            row["description"] = one_line_of(row["description"])
+            size += len(row["name"]) + len(row["description"])
+            if part and size > PAGE_BYTES:
+                break
+            part.append(row)
+        page = {"commands": part, "total": len(rows)}
+        if first + len(part) < len(rows):
+            page["nextCursor"] = str(first + len(part))
+        return page
+
+    # -- describe_commands
+
+    async def describe_commands(self, call):
+        names = call.arguments.get("command_names")
+        if isinstance(names, str):
+            names = [names]
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise HubError("command_names is not an array of names", "INVALID_PARAMETERS", None, (
+                'like {"server": "NAME", "command_names": ["COMMAND"]}'))
+        upstream = self.upstream(call.arguments.get("server"))
+        known = {tool["name"]: tool for tool in reversed(await upstream.listed())}
+        shown = [{key: known[name][key] for key in SHOWN_OF_A_TOOL if key in known[name]} for name in names if name in known]
+        missing = [name for name in names if name not in known]
+        if not shown:
+            raise HubError("server %s has no command %s" % (upstream.name, ", ".join(missing)[:200]), "INVALID_PARAMETERS", None, (
+                "list_commands tells which there are"))
+        return text_result({"commands": shown, "missing": missing} if missing else shown)
+
+    # -- invoke_command
+
+    async def invoke_command(self, call):
+        upstream, command = self.upstream(call.arguments.get("server")), call.arguments.get("command_name")
+        if not isinstance(command, str) or not command:
+            raise HubError("command_name is missing or no string", "INVALID_PARAMETERS", None, CALL_SHAPE)
+        allowed, message = decision(self._hub.config.permissions, upstream.server.permissions, upstream.name, command)
+        if not allowed:
+            raise HubError(message or "the command %s of %s is not allowed by the configuration" % (command, upstream.name), "POLICY_BLOCKED", None, None)
+        arguments, hint = arguments_of(call, upstream, command)
+        meta = {name: raw for name, raw in call.meta.items() if name != "progressToken" and not name.startswith("io.modelcontextprotocol/")}
+        progress = None
+        if call.progress is not None:
+            token = self._hub.new_token()
+            meta["progressToken"] = json_string(token)
+            progress = token_key(token), lambda line: self._hub.face.progress(call.progress, line)
+        params = b'{"name":%s,"arguments":%s%s}' % (json_string(command), arguments, (
+            b',"_meta":{%s}' % b",".join(json_string(name) + b":" + raw for name, raw in meta.items()) if meta else b""))
+        try:
+            raw = await upstream.request("tools/call", params, progress, "the call of %s" % command)
+        except Refused as error:
+            raise refused_call(upstream.name, command, error) from None
+        if raw[:1] != b"{":
+            raise HubError("%s answered the call of %s with a result that is no object" % (upstream.name, command), "SERVER_UNREACHABLE", None, None)
+        if self._hub.config.result_mode == "json":
+            raw = wrapped_result(raw)
+        return with_hint(raw, hint) if hint else bytes(raw)
+
+    # -- search_commands
+
+    async def search_commands(self, call):
+        query, limit = call.arguments.get("query"), call.arguments.get("limit", MOST_FOUND)
+        if not isinstance(query, str) or not query.split() or type(limit) is not int or limit < 1:
+            raise HubError("query is words to look for, limit a number", "INVALID_PARAMETERS", None, 'like {"query": "read file"}')
+        words, found = query.lower().split(), []
+        for upstream in self._hub.upstreams.values():
+            for tool in upstream.commands() or ():
+                score = rank(words, tool["name"].lower(), str(tool.get("description") or "").lower())
+                if score:
+                    found.append((-score, upstream.name, tool["name"], one_line_of(str(tool.get("description") or ""))))
+        unknown = [upstream.name for upstream in self._hub.upstreams.values() if upstream.commands() is None]
+        shown = [{"server": server, "name": name, "description": text} for _, server, name, text in sorted(found)[:min(limit, 100)]]
+        return text_result(dict({"commands": shown, "total": len(found)}, **({"not_searched": unknown} if unknown else {})))
+
+
+CALL_SHAPE = 'like {"server": "NAME", "command_name": "COMMAND", "parameters": {...}}'
+
+
+def matches(server, wanted):
+    """Is `wanted` part of a name, a description or a tag (G6.5)?"""
+    words = [server.name, server.description or ""] + [tag for tag in server.tags or () if isinstance(tag, str)]
+    return not wanted or any(wanted.lower() in word.lower() for word in words)
+
+
+def rank(words, name, text):
+    """How well a command fits: names before descriptions, whole words before parts; 0 unless every word is there."""
+    score = 0
+    for word in words:
+        if word not in name and word not in text:
+            return 0
+        score += 8 if word == name else 4 if word in name else 1
+    return score
+
+
+def arguments_of(call, upstream, command):
+    """(raw arguments for the command, a hint for the caller or None). HubError for what is not unambiguous (G8.3)."""
+    given = members(call.raw)
+    raw, stray = given.get("parameters", b"null"), [name for name in given if name not in ("server", "command_name", "parameters")]
+    if stray:
+        return flattened(call, upstream, command, given, stray)
+    if raw[:1] == b"{":
+        return raw, None
+    if raw == b"null":
+        return b"{}", None
+    value = parse_json(raw)
+    if isinstance(value, str):
+        if not value.strip():
+            return b"{}", "parameters was an empty string; leave it out, or give an object"
+        try:
+            inner = value.strip().encode("utf-8")
+            members(inner)
+            return inner, "parameters was a string that holds an object; give the object itself"
+        except ValueError:  # lone surrogates among them
+            pass
+    raise HubError("parameters is %s, not an object" % kind_word(value), "INVALID_PARAMETERS", None, CALL_SHAPE)
+
+
+def flattened(call, upstream, command, given, stray):
+    """Arguments that stand beside the three members, where all of them are the command's own and `parameters` is not there."""
+    tool = next((tool for tool in upstream.commands() or () if tool["name"] == command), None)
+    properties = member_of(member_of(tool, "inputSchema"), "properties")
+    if "parameters" not in given and isinstance(properties, dict) and all(name in properties for name in stray):
+        raw = b"{%s}" % b",".join(json_string(name) + b":" + given[name] for name in stray)
+        return raw, "%s stood beside parameters; put them into it" % ", ".join(stray)
+    shape = b'{"server":%s,"command_name":%s,"parameters":{%s}}' % (json_string(upstream.name), json_string(command), b",".join(
+        json_string(name) + b":..." for name in stray))
+    raise HubError("invoke_command does not know %s" % ", ".join(stray)[:200], "INVALID_PARAMETERS", None, "call it as %s" % shape.decode("utf-8"))
+
+
+def kind_word(value):
+    if value is None:
+        return "null"
+    return {bool: "a boolean", list: "an array", str: "a string", dict: "an object"}.get(type(value), "a number")
+
+
+def refused_call(server, command, error):
+    """The HubError of a JSON-RPC error of the server: code, message and data are in it (G8.4)."""
+    try:
+        rpc = parse_json(error.raw)
+    except ValueError:
+        rpc = None
+    rpc = rpc if isinstance(rpc, dict) else {}
+    text = str(rpc.get("message") or "the server gave an error without a message")
+    extra = "code %s" % rpc.get("code") + (", data %s" % pretty(rpc["data"]) if "data" in rpc else "")
+    return HubError("%s (%s of %s answered: %s)" % (text, command, server, extra), "TOOL_ERROR", None, None, rpc)
+
+
+def wrapped_result(raw):
+    """The older hub's form: the whole result as text (G8.2)."""
+    is_error = members(raw).get("isError") == b"true"
+    return b'{"content":[{"type":"text","text":%s}]%s}' % (json_string(pretty(spelled_json(raw))), b',"isError":true' if is_error else b"")
+
+
+def with_hint(raw, hint):
+    """A result with a hint in its `_meta`."""
+    meta = members(raw).get("_meta", b"{}")
+    return with_members(raw, {"_meta": with_members(meta if meta[:1] == b"{" else b"{}", {"lazyMcp": b'{"hint":%s}' % json_string(hint)})})
+
+
+# -- towards the client ----------------------------------------------------------------
+
+class Methods:
+    """The methods of the hub as a server, of both eras."""
+    __slots__ = ("_hub", "_declared")
+
+    def __init__(self, hub):
+        self._hub, self._declared = hub, {}
+
+    def declared(self):
+        """The capabilities that the client has for servers' requests; none before its handshake."""
+        return dict(self._declared)
+
+    async def result(self, env, line):
+        """The raw result of a request. PeerError is an error answer."""
+        try:
+            params_raw = members(line).get("params", b"{}")
+            params = parse_json(params_raw)
+        except ValueError as error:
+            raise PeerError("this is not JSON in UTF-8, or too deep: %s" % type(error).__name__, -32700) from None
+        if not isinstance(params, dict):
+            raise PeerError("params are no object", INVALID_PARAMS)
+        self._hub.log.event("info", "request", wall_s(), event="mcp_request", mcpMethod=env.method)
+        if is_modern(params) or env.method == DISCOVER:
+            return await self._modern(env.method, params, params_raw)
+        return await self._legacy(env.method, params, params_raw)
+
+    async def _legacy(self, method, params, params_raw):
+        if method == "initialize":
+            version, capabilities = params.get("protocolVersion"), params.get("capabilities")
+            self._declared = {name: value for name, value in (capabilities if isinstance(capabilities, dict) else {}).items()
+                              if name in PASSED_ON.values()}
+            return self._welcome(b'"protocolVersion":%s,' % json_string(version if version in HUB_VERSIONS else HUB_VERSIONS[1]))
+        if method == "ping":
+            return b"{}"
+        return await self._served(method, params, params_raw)
+
+    def _welcome(self, first):
+        prompts = b',"prompts":{}' if any(server.forward_prompts for server in self._hub.config.servers) else b""
+        resources = b',"resources":{}' if self._hub.config.resources else b""
+        changes = b'{"listChanged":true}' if self._hub.config.embed.enabled else b"{}"
+        return b'{%s"capabilities":{"tools":%s%s%s},"serverInfo":{"name":"lazy-mcp-proxy","version":%s}}' % (
+            first, changes, prompts, resources, json_string(VERSION))
+
+    async def _modern(self, method, params, params_raw):
+        """A request of 2026-07-28 (G4.1, A17): no handshake, its version in each request."""
+        meta = params.get("_meta") if isinstance(params.get("_meta"), dict) else {}
+        version = meta.get(VERSION_KEY)
+        if version != HUB_MODERN:
+            raise unsupported(version)
+        if not isinstance(meta.get(CAPABILITIES_KEY), dict):
+            raise PeerError("_meta has no object %s" % CAPABILITIES_KEY, INVALID_PARAMS)
+        hints = {"resultType": b'"complete"', "ttlMs": b"0", "cacheScope": b'"private"'}
+        if method == DISCOVER:
+            return with_members(self._welcome(b'"supportedVersions":["%s"],' % HUB_MODERN.encode("ascii")), hints)
+        if method in ("ping", "initialize", "logging/setLevel"):
+            raise PeerError("%s is no method of %s" % (method, HUB_MODERN), METHOD_NOT_FOUND)
+        raw = await self._served(method, params, params_raw)
+        if method in LISTS or method == "prompts/list":
+            return with_members(raw, hints)
+        return raw if b'"resultType"' in raw and "resultType" in members(raw) else with_members(raw, {"resultType": b'"complete"'})
+
+    async def _served(self, method, params, params_raw):
+        """What both eras have."""
+        hub = self._hub
+        if method == "tools/list":
+            return hub.tools.listing()
+        if method == "tools/call":
+            return await self._call(params, params_raw)
+        if method in ("prompts/list", "prompts/get") and any(server.forward_prompts for server in hub.config.servers):
+            return await (prompts_list(hub) if method == "prompts/list" else prompts_get(hub, params, params_raw))
+        if method in ("resources/list", "resources/templates/list", "resources/read") and hub.config.resources:
+            return await (resources_list(hub, method) if method != "resources/read" else resources_read(hub, params, params_raw))
+        raise PeerError("the hub has no method %s" % method[:100], METHOD_NOT_FOUND)
+
+    async def _call(self, params, params_raw):
+        """tools/call: a meta-tool's result, or its failure as a result."""
+        hub, name, begin_s = self._hub, params.get("name"), monotonic_s()
+        parts = members(params_raw)
+        raw, arguments = parts.get("arguments", b"{}"), params.get("arguments")
+        if arguments is None:
+            raw, arguments = b"{}", {}
+        fields = {"lazyTool": name if isinstance(name, str) else None, "event": "lazy_tool_execution"}
+        hub.used()
+        try:
+            if isinstance(arguments, str):
+                raw, arguments = object_text(arguments)
+            if not isinstance(arguments, dict):
+                raise HubError("arguments is %s, not an object" % kind_word(arguments), "INVALID_PARAMETERS", None, None)
+            if isinstance(arguments.get("server"), str):
+                fields["downstreamServer"] = arguments["server"]
+            if isinstance(arguments.get("command_name"), str):
+                fields["downstreamCommand"] = arguments["command_name"]
+            meta = members(parts["_meta"]) if parts.get("_meta", b"")[:1] == b"{" else {}
+            result = await hub.tools.call(name, Call(arguments, raw, meta, meta.get("progressToken")))
+            hub.log.event("info", "done", wall_s(), phase="finish", status="ok", durationMs=int((monotonic_s() - begin_s) * 1000), **fields)
+            return result
+        except HubError as error:
+            hub.log.event("error" if error.code != "POLICY_BLOCKED" else "info", str(error), wall_s(), phase="finish", status="error", code=error.code,
+                          durationMs=int((monotonic_s() - begin_s) * 1000), **fields)
+            return error_result(error, hub.secrets())
+
+
+class Face:
+    """The hub as a server on stdin and stdout: lines in, one answer for each request out, in the order they are ready."""
+    __slots__ = ("open", "_hub", "_out", "_splitter", "_tasks", "_asked", "_count", "streams", "_paused")
+
+    def __init__(self, hub, streams):
+        self._hub, self._out, self._splitter, self.open = hub, Outbox(1), LineSplitter(), True
+        self._tasks, self._asked, self._count = {}, {}, 0
+        self.streams, self._paused = streams, []
+        for fd in (0, 1):
+            self.streams.make_nonblocking(fd)
+        hub.loop.watch(0, self._read)
+
+    def busy(self):
+        return bool(self._tasks)
+
+    def _read(self):
+        raw = read_some(0)
+        if raw is None:
+            return
+        for block in self._splitter.feed(raw) if raw else self._splitter.rest():
+            for line in block.split(b"\n"):
+                if line.strip():
+                    self._line(bytes(line))
+        if self._splitter.too_long:
+            self._splitter.too_long = False
+            self._write(error_line(b"null", error_object(INVALID_REQUEST, "a line is longer than %d bytes" % MAX_LINE_BYTES)))
+        if not raw:
+            self._end()
+        self._watch()
+
+    def _watch(self):
+        """Read while there is room for answers and for requests."""
+        if self.open:
+            room = not self.is_full() and len(self._tasks) < MAX_OPEN
+            self._hub.loop.watch(0, self._read if room else None)
+
+    def _end(self):
+        self.open = False
+        self._hub.loop.watch(0)
+        for future in self._asked.values():
+            future.fail(PeerError("the client is gone"))
+        self._asked = {}
+        self._hub.leave(LEAVE_S)
+
+    def _write(self, line):
+        self._out.put(line)
+        self._flush()
+
+    def _flush(self):
+        self._out.flush()
+        if self._out.broken and self.open:
+            self._end()
+        elif not self._out.broken:
+            self._hub.loop.watch(1, None, self._flush if self._out.pending_bytes else None)
+        if not self.is_full():
+            paused, self._paused = self._paused, []
+            for resume in paused:
+                resume()
+        self._watch()
+
+    def is_full(self):
+        """Does the client not take its answers? Then no server is read that may have more of them."""
+        return self._out.pending_bytes > MAX_OUTPUT_BYTES
+
+    def when_read(self, resume):
+        self._paused.append(resume)
+
+    def drain(self, limit_s):
+        """Wait for a slow reader at the end, this long at most."""
+        end_s = monotonic_s() + limit_s
+        self._hub.loop.set_timer("drain", end_s, lambda: None)
+        while self._out.pending_bytes and monotonic_s() < end_s:
+            self._hub.loop.turn()
+
+    # -- lines
+
+    def _line(self, line):
+        env = read_envelope(line)
+        self._hub.log.body("request", line, wall_s(), method=env.method)
+        if env.kind == BAD:
+            self._write(error_line(b"null", error_object(-32700, "not JSON")))
+        elif env.kind == BATCH and elements(line):
+            self._hub.tasks.start(self._array(elements(line)))
+        elif env.kind == REQUEST:
+            self._begin(env, self._respond(env, line, self._write))
+        elif env.kind == NOTIFICATION:
+            self._notified(env, line)
+        elif env.kind == RESPONSE:
+            self._answered(env, line)
+        else:
+            self._write(error_line(b"null", error_object(INVALID_REQUEST, "not a JSON-RPC message")))
+
+    async def _array(self, items):
+        """A batch of 2025-03-26: one array of answers, none where nobody asked anything."""
+        answers, tasks = [], []
+        for raw in items:
+            env = read_envelope(raw)
+            if env.kind == REQUEST:
+                tasks.append(self._begin(env, self._respond(env, raw, answers.append)))
+            elif env.kind in (NOTIFICATION, RESPONSE):
+                (self._notified if env.kind == NOTIFICATION else self._answered)(env, raw)
+            else:
+                answers.append(error_line(b"null", error_object(INVALID_REQUEST, "not a JSON-RPC message")))
+        for task in tasks:
+            await task
+        if answers:
+            self._write(b"[%s]\n" % b",".join(answer.rstrip(b"\n") for answer in answers))
+
+    def _begin(self, env, coroutine):
+        task = self._tasks[env.id_key] = self._hub.tasks.start(coroutine)
+        return task
+
+    async def _respond(self, env, line, write):
+        """Answer one request, whatever happens."""
+        task = self._tasks.get(env.id_key)
+        try:
+            raw = await self._hub.methods.result(env, line)
+            self._hub.log.body("response", raw, wall_s(), method=env.method)
+            write(result_line(env.id_raw, raw))
+        except PeerError as error:
+            write(error_line(env.id_raw, getattr(error, "raw", None) or error_object(error.rpc_code, str(error))))
+        except Cancelled:
+            self._hub.log.event("debug", "cancelled by the client", wall_s(), method=env.method)
+        except Exception as error:  # ours: one request fails, the hub goes on
+            self._hub.log.event("error", "internal error, please report it: %s" % error_place(error), wall_s(), event="service_unhandled_error")
+            write(error_line(env.id_raw, error_object(-32603, "internal error of the hub: %s" % error_place(error))))
+        finally:
+            if self._tasks.get(env.id_key) is task:
+                del self._tasks[env.id_key]
+            self._watch()
+
+    def cancel_all(self):
+        list(map(Task.cancel, self._tasks.values()))
+
+    def _notified(self, env, line):
+        if env.method == "notifications/cancelled":
+            task = self._tasks.get(cancelled_key(env, line))
+            if task is not None:
+                task.cancel()
+
+    # -- requests of servers
+
+    def ask(self, method, params_raw):
+        """A Future of the client's raw result. Refused, PeerError."""
+        self._count += 1
+        future, ident = Future(), "mcp-lazy-hub-%d" % self._count
+        self._asked[id_key_of(ident, spell_id(ident))] = future
+        params = b',"params":' + params_raw if params_raw else b""
+        self._write(b'{"jsonrpc":"2.0","id":%s,"method":%s%s}\n' % (spell_id(ident), json_string(method), params))
+        return future
+
+    def _answered(self, env, line):
+        future = self._asked.pop(env.id_key, None)
+        if future is not None:
+            parts = members(line)
+            if "result" in parts:
+                future.set(parts["result"])
+            else:
+                future.fail(Refused(parts.get("error", b"")))
+
+    def progress(self, token_raw, line):
+        """A server's progress, with the client's own token."""
+        params = with_members(members(line)["params"], {"progressToken": token_raw})
+        self._write(b'{"jsonrpc":"2.0","method":"notifications/progress","params":%s}\n' % params)
+
+    def notify(self, method):
+        self._write(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(method))
+
+
+def object_text(text):
+    """(raw, decoded) of arguments that a caller sent as a string of JSON (case 135). HubError."""
+    try:
+        raw = text.strip().encode("utf-8") or b"{}"
+        members(raw)
+        return raw, parse_json(raw)
+    except ValueError:
+        raise HubError("arguments is a string that holds no object", "INVALID_PARAMETERS", None, None) from None
+
+
+def unsupported(version):
+    """The -32022 of 2026-07-28 for a version that the hub has not."""
+    error = PeerError("this version is not supported", UNSUPPORTED_VERSION)
+    error.raw = b'{"code":%d,"message":"unsupported protocol version","data":{"supported":["%s"],"requested":%s}}' % (
+        UNSUPPORTED_VERSION, HUB_MODERN.encode("ascii"), json_string(version if isinstance(version, str) else ""))
+    return error
+
+
+# -- prompts and resources, where the configuration forwards them ------------------------
+
+def escaped_name(text):
+    """A name as part of `server::prompt` (G16.3)."""
+    return text.replace("\\", "\\\\").replace(":", "\\:")
+
+
+def parted(text):
+    """(server, name) of a name of `escaped_name`s joined by `::`, None where it is none."""
+    server, at = "", 0
+    while at < len(text):
+        if text[at] == "\\":
+            server, at = server + text[at + 1:at + 2], at + 2
+        elif text.startswith("::", at):
+            rest, name, at = text[at + 2:], "", 0
+            while at < len(rest):
+                step = 1 if rest[at] == "\\" else 0
+                name, at = name + rest[at + step:at + step + 1], at + step + 1
+            return server, name
+        else:
+            server, at = server + text[at], at + 1
+    return None
+
+
+async def gathered(hub, upstreams, method, member):
+    """[(upstream, raw item)] of one listing of several servers, all pages; who fails is left out and logged."""
+    async def pages_of(upstream):
+        found, pages, cursor = [], PageSet(method), b""
+        while cursor is not None:
+            raw = await upstream.request(method, b'{"cursor":%s}' % cursor if cursor else b"{}")
+            cursor = pages.add(raw)
+            found += elements(members(raw)[member])
+        return found
+    tasks, items = [(upstream, hub.tasks.start(pages_of(upstream))) for upstream in upstreams], []
+    for upstream, task in tasks:
+        try:
+            items += [(upstream, raw) for raw in await task]
+        except (HubError, PeerError) as error:
+            hub.log.event("error", "%s of %s failed: %s" % (method, upstream.name, error), wall_s(), event="prompts_list_failed", server=upstream.name)
+    return items
+
+
+async def prompts_list(hub):
+    """The prompts of all servers that forward theirs, as `server::prompt`."""
+    wanted = [upstream for upstream in hub.upstreams.values() if upstream.server.forward_prompts]
+    shown = []
+    for upstream, raw in await gathered(hub, wanted, "prompts/list", "prompts"):
+        name = parse_json(members(raw).get("name", b"null"))
+        if isinstance(name, str):
+            shown.append(with_members(raw, {"name": json_string("%s::%s" % (escaped_name(upstream.name), escaped_name(name)))}))
+    return b'{"prompts":[%s]}' % b",".join(shown)
+
+
+async def prompts_get(hub, params, params_raw):
+    found = parted(params.get("name")) if isinstance(params.get("name"), str) else None
+    upstream = hub.upstreams.get(found[0]) if found else None
+    if upstream is None or not upstream.server.forward_prompts:
+        raise PeerError("there is no prompt %s" % str(params.get("name"))[:100], INVALID_PARAMS)
+    return await forwarded(upstream, "prompts/get", with_members(without_meta(params_raw), {"name": json_string(found[1])}))
+
+
+async def resources_list(hub, method):
+    """The resources (or templates) of all servers; the URI says whose it is."""
+    member, key = LIST_MEMBER[method], "uri" if method == "resources/list" else "uriTemplate"
+    shown = []
+    for upstream, raw in await gathered(hub, list(hub.upstreams.values()), method, member):
+        uri = parse_json(members(raw).get(key, b"null"))
+        if isinstance(uri, str):
+            shown.append(with_members(raw, {key: json_string("hub+%s::%s" % (escaped_name(upstream.name), uri))}))
+    return b'{"%s":[%s]}' % (member.encode("ascii"), b",".join(shown))
+
+
+async def resources_read(hub, params, params_raw):
+    uri = params.get("uri")
+    found = parted(uri[4:]) if isinstance(uri, str) and uri[:4] == "hub+" else None
+    upstream = hub.upstreams.get(found[0]) if found else None
+    if upstream is None:
+        raise PeerError("there is no resource %s" % str(uri)[:100], INVALID_PARAMS)
+    return await forwarded(upstream, "resources/read", with_members(without_meta(params_raw), {
+        "uri": json_string(uri[4:][len(escaped_name(found[0])) + 2:])}))
+
+
+def without_meta(params_raw):
+    """Params of the client for a server: its `_meta` is between the client and the hub."""
+    return with_members(b"{}", {name: raw for name, raw in members(params_raw).items() if name != "_meta"})
+
+
+async def forwarded(upstream, method, params_raw):
+    """The raw result of a server; what the hub itself cannot do is an error answer."""
+    try:
+        return await upstream.request(method, params_raw)
+    except HubError as error:
+        raise PeerError(str(error), -32603) from None
+
+
+# -- the whole ---------------------------------------------------------------------------
+
+HubFiles = record("HubFiles", "path environment flags", "Which file the hub reads, and what stands beside it")
+
+
+class Hub:
+    """Everything together. config and upstreams are replaced as wholes, at a reload."""
+    __slots__ = ("config", "upstreams", "loop", "tasks", "processes", "log", "face", "tools", "methods", "gate", "since_s", "mark", "is_nested", "_recordings",
+                 "_files", "_signals", "_leaving", "_over", "_tokens", "_retired", "_reloading", "_sink", "_used_s", "_monitoring", "_watched", "_old_secrets", "_redaction")
+
+    def __init__(self, files, config, cache_dir, opened):
+        self._files, self.config, self._recordings = files, config, cache_dir
+        self.loop, self.processes, self.since_s = Loop(), Processes(), monotonic_s()
+        self.tasks, self._sink, self._signals = Tasks(self.loop), StderrSink(self.loop), opened[1]
+        self.log = HubLog(self._put_line, config.log, config.secrets)
+        self._tokens, self._leaving, self._over, self._retired, self._reloading = 0, False, False, [], False
+        self._used_s, self._monitoring, self._watched = 0.0, False, None
+        self._learn()
+        mine = sha256_hex(filesystem_bytes(resolved_path(config.path))).encode("ascii")
+        marks = files.environment.get(HUB_MARK, b"")
+        self.is_nested, self.mark = mine in marks.split(b","), b",".join(filter(None, [marks, mine]))
+        self.tools, self.methods, self.face, self.gate = MetaTools(self), Methods(self), None, Gate(MOST_DISCOVERIES)
+        self.upstreams = {}
+        self.face = Face(self, opened[0])
+        self.upstreams = {key: Upstream(self, server) for key, server in keyed(config.servers)}
+        self.loop.watch(self._signals.fd, self._signalled)
+
+    # -- what others need
+
+    @property
+    def cache_dir(self):
+        """The folder of the recordings, None for none."""
+        return self._recordings if self.config.cache.strategy != "none" else None
+
+    def secrets(self):
+        """The Redaction of what must not be told."""
+        return self._redaction
+
+    def _learn(self, old_secrets=frozenset()):
+        """Take over what the configuration hides and how it logs; old_secrets: of servers that still finish their calls."""
+        self._old_secrets = old_secrets
+        self._redaction = Redaction(self.config.secrets | old_secrets)
+        self.log.configure(self.config.log, self.config.secrets | old_secrets)
+
+    def _put_line(self, line):
+        """A whole line of the log or nothing: what does not fit is counted, and told in the next one."""
+        if self._sink.room() < len(line):
+            raise LazyError("nobody reads stderr")
+        self._sink.put(line)
+
+    def advice(self):
+        return "edit %s, then: kill -HUP %d" % (self.config.path, this_pid())
+
+    def new_token(self):
+        self._tokens += 1
+        return "mcp-lazy-hub-%d" % self._tokens
+
+    def warn(self, text):
+        """For a Store and a ServerLink: a trouble that stops nothing."""
+        self.log.event("error", text, wall_s())
+
+    def line(self, text, level=1):
+        self.log.event("debug", text, wall_s())
+
+    # -- life
+
+    def run(self):
+        """Serve until the client is gone or a signal comes; the exit status."""
+        self.log.event("info", "lazy hub %s with %d servers from %s" % (VERSION, len(self.upstreams), self.config.path), wall_s(),
+                       event="service_start", pid=this_pid())
+        for warning in self.config.warnings:
+            self.log.event("error", warning, wall_s(), event="config_warning")
+        self._watch_file()
+        try:
+            while not self._over:
+                self.loop.turn()
+        finally:
+            self.face.drain(0.5)
+            self._sink.drain(0.2)
+            self.face.streams.restore()
+            self.processes.wait_for_all(0)
+            self.processes.close()
+            self.loop.close()
+        return EXIT_OK
+
+    def _signalled(self):
+        arrived = self._signals.read()
+        for pid, status in self.processes.collect():
+            for upstream in list(self.upstreams.values()) + self._retired:
+                if upstream.pid == pid:
+                    upstream.ended(describe_exit(status))
+        if arrived & (set(STOP_SIGNALS) - {HANGUP}):
+            if self._leaving:
+                for upstream in list(self.upstreams.values()) + self._retired:
+                    upstream.kill()
+            self.leave(0)
+        elif HANGUP in arrived:
+            self.reload()
+
+    def leave(self, patience_s):
+        """End: open calls may finish for `patience_s`, then every server goes by the ladder, all at once."""
+        if not self._leaving:
+            self._leaving = True
+            self.log.event("info", "shutting down", wall_s(), event="service_shutdown_start")
+            self.tasks.start(self._leave(monotonic_s() + patience_s))
+        elif not patience_s:
+            self.face.cancel_all()
+
+    async def _leave(self, end_s):
+        while self.face.busy() and monotonic_s() < end_s:
+            await self.tasks.sleep(0.02)
+        self.face.cancel_all()
+        for task in [self.tasks.start(upstream.stop()) for upstream in list(self.upstreams.values()) + self._retired]:
+            await task
+        self._over = True
+
+    # -- reload
+
+    def reload(self):
+        """Read the file again; nothing changes if it is not valid (G11)."""
+        if self._leaving:
+            return
+        self.log.event("info", "reloading %s" % self.config.path, wall_s(), event="config_reload_start")
+        try:
+            config = self._files_now()
+        except LazyError as error:
+            self.log.event("error", "not reloaded, the running configuration stays: %s" % error, wall_s(), event="config_reload_failed")
+            return
+        added, removed, modified, unchanged = reload_plan(self.config, config)
+        before = self.upstreams
+        kept = set(unchanged)
+        summaries, old_secrets = self.tools.summaries(), self.config.secrets | self._old_secrets
+        if config.transport != self.config.transport:
+            self.log.event("error", "a changed transport needs a restart of the hub", wall_s())
+        self.config = config
+        self._learn(old_secrets if self._retired or removed or modified else frozenset())
+        self.upstreams = {key: before[key] if key in kept else Upstream(self, server) for key, server in keyed(config.servers)}
+        for name in [name for name in removed + modified if name in before]:
+            self._retired.append(before[name])
+            self.tasks.start(self._retire(before[name]))
+        self.log.event("info", "reloaded: %d added, %d removed, %d modified, %d unchanged" % (
+            len(added), len(removed), len(modified), len(unchanged)), wall_s(), event="config_reload_success",
+            added=added, removed=removed, modified=modified)
+        self._watch_file()
+        if self.tools.summaries() != summaries and self.face.open:
+            self.face.notify("notifications/tools/list_changed")
+
+    def _files_now(self):
+        return load_hub_config(self._files.path, self._files.environment, self._files.flags)
+
+    async def _retire(self, upstream):
+        """A server that is no more, or another one now: its open calls get their time."""
+        end_s = monotonic_s() + DRAIN_S
+        while upstream.calls and monotonic_s() < end_s:
+            await self.tasks.sleep(0.02)
+        await upstream.stop()
+        self._retired.remove(upstream)
+        if not self._retired:
+            self._learn()
+
+    def _watch_file(self):
+        """With "watch": true a changed file is read a second after its last change (G11.5)."""
+        if self.config.watch:
+            now = file_identity(self.config.path)
+            before, self._watched = self._watched, (now, monotonic_s(), False) if self._watched is None or self._watched[0] != now else self._watched
+            if before is not None and before is self._watched and not before[2] and monotonic_s() - before[1] >= 1.0:
+                self._watched = (now, before[1], True)
+                self.reload()
+            elif before is None:
+                self._watched = (now, monotonic_s(), True)
+        self.loop.set_timer("watch", monotonic_s() + 1.0, self._watch_file) if self.config.watch else None
+
+    # -- health
+
+    def used(self):
+        """A call of the client: the look at running servers goes on (G10)."""
+        self._used_s = monotonic_s()
+        if self.config.health.enabled and not self._monitoring:
+            self._monitoring = True
+            self.tasks.start(self._monitor())
+
+    async def _monitor(self):
+        """Look at running servers now and then, until nobody has used the hub for a while; starts none but where "wake" says so."""
+        health = self.config.health
+        while not self._leaving:
+            idle_s = self.config.health.idle_timeout_s
+            if idle_s and monotonic_s() - self._used_s > idle_s:
+                break
+            looks = [self.tasks.start(self._look(upstream, health)) for upstream in list(self.upstreams.values())
+                     if upstream.state == LIVE_UP or health.wake and upstream.state in (ASLEEP_UP, FAILING_UP)]
+            for task in looks:
+                await task
+            await self.tasks.sleep(max(0.1, self.config.health.interval_s))
+            health = self.config.health
+        self._monitoring = False
+
+    async def _look(self, upstream, health):
+        """No answer to a ping is a hint, not death, and told once: only a process that ends is dead (case 180)."""
+        begin_s = monotonic_s()
+        try:
+            session = await upstream.live()
+            await within(self.tasks, health.timeout_s, session.request("ping"))
+        except HubError:
+            return
+        except Refused:  # it answers
+            pass
+        except (PeerError, Silence):
+            if not session.is_silent:
+                session.is_silent = True
+                self.log.event("info", "%s does not answer a ping" % upstream.name, wall_s(), event="health_monitor_error", server=upstream.name)
+            return
+        upstream.noted(monotonic_s() - begin_s)
+        if health.wake and upstream.commands() is None:
+            try:
+                await list_tools(upstream, session)
+            except HubError as error:
+                self.log.event("info", str(error), wall_s(), event="health_monitor_error", server=upstream.name)
+
+
+def keyed(servers):
+    """(key, server) of each: its name; the second of a name, which is an error, gets a key that nobody can ask for (G2.4)."""
+    seen = set()
+    for at, server in enumerate(servers):
+        yield "%s\0%d" % (server.name, at) if server.name in seen else server.name, server
+        seen.add(server.name)
+
+
+def hub_path(given, environment):
+    """The configuration file to read (G1.5). LazyError where there is none."""
+    home = filesystem_text(environment.get(b"HOME") or b"")
+    named = given or filesystem_text(environment.get(b"LAZY_MCP_CONFIG") or b"")
+    if named:
+        return absolute_path(home + named[1:] if named[:2] == "~/" and home else named)
+    xdg = filesystem_text(environment.get(b"XDG_CONFIG_HOME") or b"") or home and home + "/.config"
+    paths = ["%s/%s/servers.json" % (xdg, name) for name in ("mcp-lazy", "lazy-mcp")] if xdg else []
+    for path in paths:
+        if file_identity(path) is not None:
+            return path
+    raise LazyError("no configuration: give --config FILE, or write %s" % (" or ".join(paths) or "one, there is no HOME"))
+
+
+def load_hub_config(path, environment, flags):
+    """The HubConfig of a file, with flags and variables. LazyError."""
+    def read_file(name):
+        return read_whole(name, MAX_CONFIG_BYTES)[0]
+    try:
+        raw = read_file(path)
+    except (OSError, ValueError) as error:
+        raise LazyError("cannot read %s: %s" % (path, getattr(error, "strerror", error))) from None
+    texts = {filesystem_text(name): filesystem_text(value) for name, value in environment.items()}
+    return with_overrides(read_hub_config(raw, path, texts, read_file), flags, texts)
+
+
+def iso_time(at_wall_s):
+    return utc_stamp(at_wall_s) + "Z"
+
+
+def error_words(error, secrets):
+    """An error in one text, for a member of a result."""
+    words = [str(error)] + [part for part in (error.details, error.suggestion) if part]
+    return redacted_text(" - ".join(words), secrets)
+
+
+def run_hub(path, flags, environment, cache_dir):
+    """Serve a configuration on stdin and stdout; the exit status."""
+    streams = StandardStreams()  # before anything is opened: one of them may be closed
+    signals = SignalPipe()  # a HUP that comes while the file is read for the first time is a reload behind it
+    config = load_hub_config(path, environment, flags)
+    if config.transport.type != "stdio":
+        raise LazyError("the HTTP transport is not part of this version: leave out transport, or set it to stdio")
+    return Hub(HubFiles(path, environment, flags), config, cache_dir, (streams, signals)).run()
+
+# ============================================================================
 # L15 CLI - checks, registrations, doctor, demo; the only sys.exit [I/O, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L5 L6 L8b L8c L9 L9b L11 L11b
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L8b L8c L9 L9b L11 L11b L14
 # Used by: -
-# Owns:   usage, own_command_line, KNOWN_CLIENTS, read_plan, check_command, config_command, doctor_command, demo_command
+# Owns:   usage, own_command_line, KNOWN_CLIENTS, read_plan, check_command, config_command, doctor_command, hub_command, demo_command
 # Never:  imports argparse (8 ms)
 # Tests:  tests/test_cli.py, tests/test_check.py, tests/test_config.py, tests/test_doctor.py, tests/test_demo.py
 # ----------------------------------------------------------------------------
@@ -9743,6 +12208,7 @@ def usage():
     """The option list."""
     lines = ["usage: mcp-lazy [options] [--] COMMAND [ARG...]", "       mcp-lazy --check [options] [--] COMMAND [ARG...]",
              "       mcp-lazy config wrap | reapply | unwrap | status | watch | list",
+             "       mcp-lazy hub [--config FILE] | check | import",
              "       mcp-lazy cache list | show | check | clear | prune", "       mcp-lazy demo | doctor | paths | help", "", "options:"]
     for option in OPTIONS:
         value = "" if option.kind == BOOLEAN else " " + option.kind.upper()
@@ -9757,7 +12223,7 @@ def usage():
 def own_command_line(word, words):
     """Run one of our own commands; the exit status."""
     command = {"help": help_command, "paths": paths_command, "demo": demo_command, "cache": cache_command,
-               "config": config_command, "doctor": doctor_command}.get(word)
+               "config": config_command, "doctor": doctor_command, "hub": hub_command}.get(word)
     if command is None:
         raise UsageError("the command %s is not part of version %s; a server of that name starts with: mcp-lazy -- %s" % (
             word, VERSION, word))
@@ -10059,6 +12525,9 @@ def targets_of(given, environment):
         return [Target(client, path, project, given["server"], given["state-dir"])]
     whole = Target(client, path, project, "", given["state-dir"])
     document = read_document(read_config(whole)[0], whole.path, client.is_toml)
+    root = root_path(document, client, project)
+    if not isinstance(value_at(document.value, root), dict):
+        raise LazyError("%s: there are no servers: no object or table %s" % (whole.path, ".".join(root)))
     return [Target(client, path, project, name, given["state-dir"]) for name in registrations_of(document, client, project)]
 
 
@@ -10124,13 +12593,17 @@ def status_of(target, relay):
     if trouble:
         sys.stderr.write("mcp-lazy: %s has %s, %s will not load it\n" % (target.path, trouble, target.client.name))
     if report.get("changed"):
-        sys.stderr.write("mcp-lazy: %s: no longer wrapped; reapply wraps it again, unwrap forgets it\n" % target.server)
+        sys.stderr.write("mcp-lazy: %s\n" % printable("%s: %s" % (target.server, (
+            "starts another relay than the one that was put there; unwrap forgets that one, then unwrap --recover takes the other out"
+            if report["wrapped"] else "no longer wrapped; reapply wraps it again, unwrap forgets it"))).replace("\n", " "))
     return report, False
 
 
 def change(target, order, interrupt):
     """(report of an Order carried out, did it write?)."""
     report = change_registration(target, order, interrupt)
+    if order.action == "unwrap" and "command" not in report["changedFields"] and is_relay(find_target(target).registration.command, order.relay):
+        sys.stderr.write("mcp-lazy: it still starts a relay, which was not put there by wrap: unwrap --recover takes it out\n")
     return report, bool(report["changedFields"]) and not order.dry_run
 
 
@@ -10200,7 +12673,7 @@ def doctor_command(words):
     if others:
         raise UsageError("doctor takes no words: %r" % others[0])
     named_dir, given["state-dir"] = given.get("state-dir"), state_dir_of(given, environment)
-    findings = own_findings(given, environment) + client_findings(given, environment, named_dir)
+    findings = own_findings(given, environment) + client_findings(given, environment, named_dir) + orphan_findings(given["state-dir"])
     status = EXIT_FAILED if any(finding.good is False for finding in findings) else EXIT_OK
     if given.get("json"):
         return say(canonical([{name: getattr(finding, name) for name in finding.__slots__} for finding in findings]) + "\n") or status
@@ -10267,13 +12740,31 @@ def config_line(commands, *actions):
     return "; ".join(action.join(commands) for action in actions)
 
 
+def orphan_findings(state_dir):
+    """Records of registrations that are gone."""
+    found = []
+    for name in folder_names(state_dir):
+        raw = read_private_file("%s/%s" % (state_dir, name), MAX_CONFIG_BYTES) if name[-5:] == ".json" else None
+        try:
+            record = parse_json(raw or b"{}")
+            target = Target(find_client(record["client"]), record["config"], record.get("project"), record["server"], state_dir)
+            find_target(target)
+        except (NotThere, LazyError) as error:
+            if isinstance(error, NotThere) or is_absent(record["config"]):
+                text = "the record of %s in %s, which is not there any more" % (record["server"], record["config"])
+                found.append(Finding("record %s" % name[:8], None, text, "rm %s" % shell_word("%s/%s" % (state_dir, name))))
+        except (ValueError, KeyError, TypeError, AttributeError):  # no record of ours
+            pass
+    return found
+
+
 def row_findings(row, commands, trials, environment):
     """[(good, text, mend)] of one row of the survey."""
     if row["problem"]:
-        by_hand = None if row["problem"].startswith("cannot read") else "put it right by hand, in %s" % row["file"]
+        by_hand = "ls -ld %s" % shell_word(row["file"]) if row["problem"].startswith("cannot read") else "put it right by hand, in %s" % row["file"]
         return [(False, row["problem"], "rm -r %s" % shell_word(row["record"]) if type(row["record"]) is str else by_hand)]
     if row["kind"] != "stdio":
-        return [(None, "remote, nothing to relay" if row["kind"] else "no servers", None)]
+        return [(None, "%s, nothing to relay" % row["kind"] if row["kind"] else "no servers", None)]
     if not row["wrapped"]:
         return [(False, "is not wrapped any more", config_line(commands, "reapply")) if row["managed"] else (None, "is not wrapped", None)]
     entry = row["registration"]
@@ -10284,7 +12775,11 @@ def row_findings(row, commands, trials, environment):
         mend = config_line(commands, "reapply") if row["managed"] else config_line(commands, "unwrap --recover") \
             if is_recoverable(entry, None) else "put the command back by hand, in %s" % row["file"]
         return [(False, "its relay %s %s" % (row["relay"], trouble), mend)]
-    return [arguments_finding(row, entry, environment)]
+    good, text, mend = arguments_finding(row, entry, environment)
+    name = text.rpartition(" ")[2]
+    if good is False and row["managed"] and name in row["record"]["managedEnv"]:
+        mend = config_line(commands, "wrap --unset-env %s" % name)
+    return [(good, text, mend)]
 
 
 def arguments_finding(row, entry, environment):
@@ -10368,6 +12863,51 @@ class RelayTrials:
     def _signalled(self, processes, ended):
         self._stopped = bool(self._signals.read() & set(STOP_SIGNALS))
         ended += processes.collect()
+
+
+# -- hub ---------------------------------------------------------------------------
+
+HUB_USAGE = """usage: mcp-lazy hub [--config FILE] [options]
+       mcp-lazy hub check [--config FILE] [--json] [NAME...]
+       mcp-lazy hub import --client C [--file F] [--server NAME]... [--output FILE]
+
+Serves all servers of a servers.json on stdin and stdout as one MCP server with four tools. The file: --config, the
+variable LAZY_MCP_CONFIG, or servers.json in ~/.config/mcp-lazy or ~/.config/lazy-mcp.
+
+  check   start each server once, record what it has, print a table; exit status 1 if one of them failed
+  import  write a servers.json from the registrations of a client
+
+  --request-timeout MS  limit for silence in a call (10000)
+  --cache-dir D         folder of the recordings, if not the relay's
+  --transport stdio     the only one of this version; --port, --host, --path, --auth-token and --max-payload-size are for http
+"""
+HUB_OPTIONS = {"config": TEXT, "cache-dir": TEXT, "request-timeout": TEXT, "transport": TEXT, "port": TEXT, "host": TEXT, "path": TEXT,
+               "auth-token": TEXT, "max-payload-size": TEXT}
+
+
+def hub_command(words):
+    """`hub`: serve, check or import; the exit status."""
+    if set(words) & {"-h", "-help", "--help"}:
+        return say(HUB_USAGE)
+    if words in (["--version"], ["-v"]):
+        return say(VERSION + "\n")
+    if words[:1] == ["check"]:
+        return cold("hub_check")(words[1:])
+    if words[:1] == ["import"]:
+        return cold("hub_import")(words[1:])
+    given, others = read_words(words, HUB_OPTIONS, "hub")
+    if others:
+        raise UsageError("hub takes no words: write %r into a servers.json (hub --help tells more)" % others[0])
+    environment = current_environment()
+    flags = {name: text for name, text in given.items() if name not in ("config", "cache-dir")}
+    try:
+        return run_hub(hub_path(given.get("config"), environment), flags, environment, given.get("cache-dir") or recordings_folder(environment))
+    except UsageError:
+        raise
+    except LazyError as error:  # the log's form: the file that says how is what is missing or wrong
+        line = {"timestamp": iso_time(wall_s()), "level": "error", "message": str(error), "event": "service_start_error"}
+        sys.stderr.write(canonical(line) + "\n")
+        return EXIT_FAILED
 
 
 # -- demo --------------------------------------------------------------------------

@@ -414,9 +414,9 @@ def test_4_remote_and_broken_entries(place):
     rows = {row["server"]: row for row in place.rows()}
     assert list(rows) == list(servers)
     assert [name for name, row in rows.items() if row["kind"] == "remote"] == [
-        "remote", "streamable", "windsurf", "both"]
+        "remote", "streamable", "windsurf"]
     assert [name for name, row in rows.items() if row["problem"]] == [
-        "number", "list", "no-command", "empty", "words", "args", "env"]
+        "both", "number", "list", "no-command", "empty", "words", "args", "env"]
     assert rows["fine"]["kind"] == "stdio" and not any(row["wrapped"] or row["managed"] for row in rows.values())
     assert len(place.table()) == len(servers)
     found = place.findings(status=1)
