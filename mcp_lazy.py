@@ -10651,8 +10651,9 @@ STDERR_KEPT_BYTES, DRAIN_S, LEAVE_S, RELIST_S = 64 * 1024, 5.0, 2.0, 0.5
 FIRST_BACKOFF_S, DETAIL_BYTES = 0.5, 1000
 # Of these failures a caller learns that they came with a discovery by the tool that it called.
 KEPT_CODES = ("INVALID_COMMAND", "MISSING_ENV_VAR", "AUTH_FAILED", "AUTH_REQUIRED", "SERVER_UNREACHABLE")
-# Open requests of the client; above it the client is not read.
-MAX_OPEN = 256
+# Open requests of the client, and their bytes; one more is refused at once. Not reading the client would keep back
+# its cancels, its answers to servers, and the very call that others wait for.
+MAX_OPEN, MAX_OPEN_BYTES = 4096, 2 * MAX_LINE_BYTES
 # Servers that are started only to be listed, at a time: a start costs a moment in which nobody is served.
 MOST_DISCOVERIES = 8
 HUB_MARK, HANGUP = b"MCP_LAZY_HUB", STOP_SIGNALS[2]
@@ -11640,11 +11641,11 @@ class Methods:
 
 class Face:
     """The hub as a server on stdin and stdout: lines in, one answer for each request out, in the order they are ready."""
-    __slots__ = ("open", "_hub", "_out", "_splitter", "_tasks", "_asked", "_count", "streams", "_paused")
+    __slots__ = ("open", "_hub", "_out", "_splitter", "_tasks", "_asked", "_count", "streams", "_paused", "_open_bytes")
 
     def __init__(self, hub, streams):
         self._hub, self._out, self._splitter, self.open = hub, Outbox(1), LineSplitter(), True
-        self._tasks, self._asked, self._count = {}, {}, 0
+        self._tasks, self._asked, self._count, self._open_bytes = {}, {}, 0, 0
         self.streams, self._paused = streams, []
         for fd in (0, 1):
             self.streams.make_nonblocking(fd)
@@ -11669,10 +11670,9 @@ class Face:
         self._watch()
 
     def _watch(self):
-        """Read while there is room for answers and for requests."""
+        """Read while there is room for answers."""
         if self.open:
-            room = not self.is_full() and len(self._tasks) < MAX_OPEN
-            self._hub.loop.watch(0, self._read if room else None)
+            self._hub.loop.watch(0, None if self.is_full() else self._read)
 
     def _end(self):
         self.open = False
@@ -11721,6 +11721,8 @@ class Face:
             self._write(error_line(b"null", error_object(-32700, "not JSON")))
         elif env.kind == BATCH and elements(line):
             self._hub.tasks.start(self._array(elements(line)))
+        elif env.kind == REQUEST and (len(self._tasks) >= MAX_OPEN or self._open_bytes > MAX_OPEN_BYTES):
+            self._write(error_line(env.id_raw, error_object(-32603, "too many requests are open; wait for answers")))
         elif env.kind == REQUEST:
             self._begin(env, self._respond(env, line, self._write))
         elif env.kind == NOTIFICATION:
@@ -11753,6 +11755,7 @@ class Face:
     async def _respond(self, env, line, write):
         """Answer one request, whatever happens."""
         task = self._tasks.get(env.id_key)
+        self._open_bytes += len(line)
         try:
             raw = await self._hub.methods.result(env, line)
             self._hub.log.body("response", raw, wall_s(), method=env.method)
@@ -11765,9 +11768,9 @@ class Face:
             self._hub.log.event("error", "internal error, please report it: %s" % error_place(error), wall_s(), event="service_unhandled_error")
             write(error_line(env.id_raw, error_object(-32603, "internal error of the hub: %s" % error_place(error))))
         finally:
+            self._open_bytes -= len(line)
             if self._tasks.get(env.id_key) is task:
                 del self._tasks[env.id_key]
-            self._watch()
 
     def cancel_all(self):
         list(map(Task.cancel, self._tasks.values()))
