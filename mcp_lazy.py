@@ -1920,6 +1920,9 @@ def lock_file(path):
             return fd
     except (BlockingIOError, FileNotFoundError):
         pass
+    except OSError:  # a descriptor left open would hold the lock against ourselves
+        posix.close(fd)
+        raise
     posix.close(fd)
     return None
 
