@@ -10919,14 +10919,15 @@ class Upstream:
 
     # -- the process
 
-    def wait_s(self):
-        """How long until it may be tried again, 0 or less for at once."""
-        return self._backoff.wait_s(monotonic_s()) if self.state == FAILING_UP else 0
+    def next_try_ms(self):
+        """How long until it may be tried again, None for at once."""
+        wait_s = self._backoff.wait_s(monotonic_s()) if self.state == FAILING_UP else 0
+        return int(wait_s * 1000) + 1 if wait_s > 0 else None
 
     def usable(self):
         """HubError at once while it cannot be used: its configuration, or a try that is not yet due."""
-        if self.state in ("error", "unsupported") or self.wait_s() > 0:
-            self.error.next_try_ms = int(self.wait_s() * 1000) or None
+        if self.state in ("error", "unsupported") or self.next_try_ms():
+            self.error.next_try_ms = self.next_try_ms()
             raise self.error
 
     async def live(self, patience_s=None):
@@ -11338,7 +11339,7 @@ class MetaTools:
                "tools_count": len(known) if known is not None else None, "healthy": healthy, "state": upstream.state,
                "error": error_words(upstream.error, self._hub.secrets()) if upstream.error else None, "examples": server.examples, "tags": server.tags,
                "latency_ms": upstream.latency_ms, "last_checked": iso_time(upstream.checked_s) if upstream.checked_s else None,
-               "next_try_ms": int(upstream.wait_s() * 1000) or None if upstream.wait_s() > 0 else None}
+               "next_try_ms": upstream.next_try_ms()}
         kept = ("loaded", "tools_count", "healthy")
         return {name: value for name, value in row.items() if value is not None or name in kept}
 

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Runs the test suite on a machine that has nothing but Python.
 
-    python3 tools/test.py                         everything but the tests that need a network
+    python3 tools/test.py                         everything but network tests, two halves at once
     python3 tools/test.py --python python3.9      the same on another Python
     python3 tools/test.py -k layers -x            all other words go to pytest
 
-Makes a virtual environment in .venv/MAJOR.MINOR of the checkout (in the user's cache or
-temp directory where the checkout cannot be written), installs the test packages there
-with pip, and returns pytest's status.  A failure before that is one line and status 2.
+Makes a virtual environment in .venv/MAJOR.MINOR (in the user's cache or temp directory where the
+checkout cannot be written), installs the test packages, returns pytest's status; 2 before that.
 """
 # Old interpreters must get as far as the version check: no f-strings, no annotations.
 
@@ -17,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from shards import run_tests
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGES = ["pytest", "pytest-timeout", "tomli-w"]
@@ -139,7 +139,8 @@ def main(words):
     except Trouble as trouble:
         print("tools/test.py: %s" % trouble, file=sys.stderr)
         return 2
-    return subprocess.call([inner, "-m", "pytest"] + words, cwd=ROOT)
+    command = [inner, "-m", "pytest"]
+    return subprocess.call(command + words, cwd=ROOT) if words else run_tests(command, ROOT)
 
 
 if __name__ == "__main__":
