@@ -563,6 +563,21 @@ def test_secrets():
     assert all(isinstance(one, bytes) and len(one) >= 4 for one in config.secrets)
 
 
+def test_what_was_put_in_is_a_secret_of_its_own():
+    """It may turn up alone; a word of the command is one only behind an option."""
+    config = load({"servers": [dict(ONE, env={"DSN": "db://${TOKEN}@${HOME}/{file:/t}"}, command=[
+        "srv", "--api-key", "key-1234", "--token=tok-5678", "PUBLIC-KEY", "plain-99", "--key", "--other"])]},
+        read_file=files(__t=b"file-123"))
+    assert {b"tok-12345", b"file-123", b"db://tok-12345@/home/u/file-123", b"key-1234", b"tok-5678"} <= config.secrets
+    assert not {b"/home/u", b"plain-99", b"PUBLIC-KEY", b"--other", b"--api-key"} & config.secrets
+
+
+def test_long_names_do_not_fill_the_messages():
+    one = server(**{"name": "n" * 100000, "env": {"E" * 100000: 5}})
+    assert one.name == "n" * 100000 and len(one.error) < 500
+    assert len("".join(load({"servers": [dict(ONE, **{"m%d" % at * 1000: 1 for at in range(99)})]}).warnings)) < 2000
+
+
 def test_no_message_tells_a_value():
     """Every wrong entry again, with a value in each text: none of it is in an error or a warning."""
     rng = random.Random(3)
