@@ -1014,18 +1014,22 @@ def member_of(value, name):
 
 
 def progress_token(env, line):
-    """The progress token of a request as a key, None without one. In a long line only its two ends are looked at."""
+    """The progress token of a request as a key, None without one. In a line over 2 MiB only its two ends are looked at."""
     if env.body is not None:
-        value = member_of(member_of(env.body.get("params"), "_meta"), "progressToken")
-    else:
-        value = None
-        for part in (bytes(line[:SHORT_BYTES]), bytes(line[-SHORT_BYTES:])):
-            text = part.partition(b'"progressToken"')[2].lstrip(WHITESPACE + b":").decode("utf-8", "replace")
-            try:
-                found, end = _scan(text, 0)
-                value = found if end < len(text) else value  # a number could go on behind the part
-            except _SCAN_ERRORS:
-                pass
+        return token_key(member_of(member_of(env.body.get("params"), "_meta"), "progressToken"))
+    raw, value = bytes(line) if len(line) <= PARSED_BYTES else b"", None
+    if raw and b'"progressToken"' in raw:
+        try:
+            return token_key(parse_json(members(members(members(raw)["params"])["_meta"])["progressToken"]))
+        except (KeyError, ValueError):
+            return None
+    for part in (bytes(line[:SHORT_BYTES]), bytes(line[-SHORT_BYTES:])) if not raw else ():
+        text = part.partition(b'"progressToken"')[2].lstrip(WHITESPACE + b":").decode("utf-8", "replace")
+        try:
+            found, end = _scan(text, 0)
+            value = found if end < len(text) else value  # a number could go on behind the part
+        except _SCAN_ERRORS:
+            pass
     return token_key(value)
 
 
@@ -2490,14 +2494,15 @@ class Wake:
         self._running = False
         relay, last, self._last = self._relay, self._last, text
         relay.out.append(ClearTimer("wake-limit"))
-        if self._overran:
+        if self._overran:  # or we killed it, as we leave
             return
         if text == "exit status 0":
             at = len(relay.out)
             if relay.may_wake() and relay.life.start(None, None):
                 relay.out.insert(at, Log("wake command matched: starting the server", 1))
         elif text != "exit status 1":
-            relay.log("wake command failed: %s" % text, self._weight(text))
+            level = self._weight(text)
+            relay.log("wake command failed: %s" % (text if level == 0 else text.partition(" (")[0]), level)  # no PATH at each beat (A16.4)
         elif last != text:  # not at each interval
             relay.log("wake command: nothing to do (exit status 1)", 2)
 
@@ -2510,6 +2515,7 @@ class Wake:
     def stop(self):
         """The relay leaves: no tick any more, and a run ends now (C7)."""
         if self._running:
+            self._overran = True
             self._relay.out.append(KillWake())
         if self._relay.settings.wake:
             self._relay.out += [ClearTimer("wake-tick"), ClearTimer("wake-limit")]
@@ -2681,22 +2687,23 @@ class Errands:
     to a URL that the server asked for and has not seen completed; subscriptions to single resources. And the progress
     tokens of calls that a running task answered: they are good until it ends (25-11, progress).
     """
-    __slots__ = ("_relay", "_tasks", "_tokens", "_visits", "_asked", "_wanted")
+    __slots__ = ("_relay", "_tasks", "_tokens", "_visits", "_asked", "_wanted", "_overflowed")
 
     def __init__(self, relay):
         self._relay, self._tasks, self._tokens, self._visits, self._asked, self._wanted = relay, {}, {}, {}, {}, {}
+        self._overflowed = False  # something is under way that found no room: this process is never idle
 
     def reset(self):
         """The process is gone, and what it did with it."""
         self._forget()
         if self._tasks:
             self._relay.log("tasks that ended with the server: %d" % len(self._tasks), 1)
-        self._tasks, self._tokens, self._visits, self._asked, self._wanted = {}, {}, {}, {}, {}
+        self._tasks, self._tokens, self._visits, self._asked, self._wanted, self._overflowed = {}, {}, {}, {}, {}, False
 
     def __bool__(self):
         """True if something is under way."""
         self._forget()
-        return bool(self._tasks or self._visits or self._relay.told.subscriptions or self._relay.streams.of_resources())
+        return bool(self._overflowed or self._tasks or self._visits or self._relay.told.subscriptions or self._relay.streams.of_resources())
 
     def _forget(self):
         """What is over by the clock."""
@@ -2727,13 +2734,18 @@ class Errands:
         self._tasks.pop(ident, None)
         if len(self._tasks) >= MAX_ERRANDS:
             self._forget()
+        if len(self._tasks) >= MAX_ERRANDS:  # what is over only waits to be fetched
+            self._tasks.pop(next((key for key, at_s in self._tasks.items() if at_s is not None), None), None)
         if len(self._tasks) < MAX_ERRANDS:
             self._tasks[ident] = until_s
+        else:
+            self._overflowed |= not over
         if over:
             self._silence(ident)
-        elif token is not None and len(self._tokens) < MAX_ERRANDS:
-            self._tokens[ident] = token
+        elif token is not None:
             self._relay.flights.late.pop(token, None)
+            if len(self._tokens) < MAX_ERRANDS:
+                self._tokens[ident] = token
 
     def _silence(self, ident):
         """Progress for this task is late from now on."""
@@ -2756,6 +2768,8 @@ class Errands:
         if isinstance(ident, str) and len(self._visits) < MAX_ERRANDS:
             self._visits[ident] = self._relay.now_s + VISIT_WAIT_S
             self._asked[key] = ident
+        else:
+            self._overflowed |= isinstance(ident, str)
 
     def replied(self, key, line):
         """The client answered a request: the user does not go there, or the client has a task of its own."""
@@ -4059,6 +4073,8 @@ class OwnRequests:
 
     def reset(self):
         """A generation ended: what it still owed us will not come, what it taught is told."""
+        for entry, method in self.stale:  # called changed, and gone before it was read again: the next one has to be asked
+            entry.answers.pop(method, None)
         self._open, self._again, self.stale = {}, set(), set()
         self._relay.listings.announce()
 
@@ -4298,7 +4314,11 @@ class Streams:
             self._relay.shelf.learn_listen(flight.entry, False)
             self._relay.save()
         self._relay.life.settle_start()
-        return True
+        if key not in self._held:  # one that nobody could re-open for the client is none
+            self._relay.to_server(CANCELLED % flight.id_raw)
+            self._opening.add(key)
+            self._over(flight.id_raw, "there are too many subscriptions, or it is too long")
+        return key in self._held
 
     def ended(self, key, line):
         """An answer to a stream: its end. True if the client is to hear it; None if it is no stream's."""
@@ -4324,8 +4344,10 @@ class Streams:
 
     def _end(self, key):
         """Tell the client that a stream is over: it waits for updates that nobody sends any more."""
-        ident = self._held.pop(key).id_raw
-        self._relay.log("single resources are not granted again: the client is told that its subscription ended", 1)
+        self._over(self._held.pop(key).id_raw, "single resources are not granted again")
+
+    def _over(self, ident, why):
+        self._relay.log("%s: the client is told that its subscription ended" % why, 1)
         self._relay.to_client(result_line(
             ident, b'{"resultType":"complete","_meta":{%s:%s}}' % (json_string(SUBSCRIPTION_KEY), ident)))
 

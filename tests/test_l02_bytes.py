@@ -694,15 +694,24 @@ def test_a_progress_token_with_signs_of_json_in_it(form, text):
     assert token_of(FORMS[form] % text) == json.loads(text)
 
 
-def test_a_progress_token_that_the_looked_at_part_cuts_is_none_and_never_another():
-    """Not 12 for 12345: a progress for 12 would be dropped."""
-    found = set()
+def test_a_progress_token_is_found_wherever_it_stands_in_a_line_of_up_to_2_mib():
+    """And only in `_meta` of the params (issue 3, point 6)."""
     begin = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"a":"'
-    for size in range(SHORT_BYTES - 60, SHORT_BYTES + 20):
-        for line in (begin + "x" * (size - len(begin)) + '","_meta":{"progressToken":12345},"b":"' + PAD + '"}}',
-                     begin + PAD + '","_meta":{"progressToken":12345},"b":"' + "x" * (size - 9) + '"}}'):
-            found.add(progress_token(read_envelope(line.encode()), line.encode()))
-    assert found == {12345, None}
+    for line in (begin + PAD + '","_meta":{"progressToken":12345},"b":"' + PAD + '"}}',
+                 begin + PAD + '","_meta":{"b":"' + PAD + '","progressToken":12345},"arguments":{"progressToken":"no"}}}'):
+        assert token_of(line) == token_key(12345)
+    assert token_of(begin + PAD + '","arguments":{"progressToken":"no"}}}') is None
+
+
+def test_a_progress_token_that_the_looked_at_part_cuts_is_none_and_never_another():
+    """Not 12 for 12345: a progress for 12 would be dropped. Only the ends of a line over 2 MiB are looked at."""
+    found, pad = set(), "x" * mcp_lazy.PARSED_BYTES
+    begin = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"a":"'
+    for size in range(SHORT_BYTES - 60, SHORT_BYTES + 20, 4):
+        for line in (begin + "x" * (size - len(begin)) + '","_meta":{"progressToken":12345},"b":"' + pad + '"}}',
+                     begin + pad + '","_meta":{"progressToken":12345},"b":"' + "x" * (size - 9) + '"}}'):
+            found.add(token_of(line))
+    assert found == {token_key(12345), None}
 
 
 @pytest.mark.parametrize("params", [

@@ -7,7 +7,11 @@ on the simulated clock (tests/playbook.py).
 import gc
 import json
 
+import types
+
 import pytest
+
+import mcp_lazy
 
 import mcp_lazy as lazy
 from mcp_lazy import (ASLEEP, BEFORE, LIVE, STOPPING, Answer, ClientGone, CloseInput, Entry, Exited, OutputClosed, Release, Save,
@@ -1431,3 +1435,13 @@ def test_a5_10_nothing_is_compared_behind_the_end():
     (book >> EOF << lazy.Exit(0) >> advance(5.0) << None).check()
     book = asleep(max_age_ms=1000).then(advance(2.0), modern(1, "tools/list"), CALL, Spawned(1), says(result("call")))
     (book >> advance(5.0) << None).check()
+
+
+def test_a9_8_a_list_that_was_called_changed_and_not_read_again_is_not_served_behind_the_servers_end():
+    """It crashed before the look: the next request for it has to start the server."""
+    own = mcp_lazy.OwnRequests(types.SimpleNamespace(listings=types.SimpleNamespace(announce=lambda: None)))
+    entry = mcp_lazy.Entry("legacy", "2025-06-18", "", "")
+    entry.answers = {"tools/list": mcp_lazy.Answer(False, [b'{"tools":[]}'], 0), "prompts/list": mcp_lazy.Answer(False, [b'{"prompts":[]}'], 0)}
+    own.stale.add((entry, "tools/list"))
+    own.reset()
+    assert list(entry.answers) == ["prompts/list"] and not own.stale
