@@ -78,15 +78,15 @@ L0 to L8b run in every relay, what is below the cold line is not even loaded the
   L9 SESSION the client side of MCP    L11 CONFIG registrations, wrap and unwrap
   L9b CACHE  recordings for people     L11b EDIT the write of a client's file
   L10 TOML   generated, do not edit    L13b SERVERS what a servers.json says
-  L15 CLI    commands, help, doctor    L13c HUBLOG what a hub tells, and what not
-                                       L14 HUB   many servers behind four tools
+  L15 CLI    check, help, demo         L13c HUBLOG what a hub tells, and what not
+  L14b COMMANDS config, doctor, hub    L14 HUB   many servers behind four tools
 
 Start reading at L7 (what happens), then L5 (processes), then L3 (every system call)."""
 # ============================================================================
 # L0 PRELUDE - launcher, hot imports, version, limits            [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   -
-# Used by: L1 L2 L3 L5 L6 L6b L8 L8b L8c L9 L9b L10b L13b L13c L14 L15
+# Used by: L1 L2 L3 L5 L6 L6b L8 L8b L8c L9 L9b L10b L13b L13c L14 L14b L15
 # Owns:   VERSION, MAX_LINE_BYTES, MAX_QUEUE_BYTES, MAX_OUTPUT_BYTES, MAX_RESULT_BYTES, MAX_RECORDING_BYTES, TAIL_BYTES
 # Never:  imports what the first warm answer does not need
 # Tests:  tests/test_l00_prelude.py
@@ -147,7 +147,7 @@ TAIL_BYTES = 8 * 1024
 # L1 VALUES - records, errors, durations, words, secrets          [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L3 L4 L5 L6 L6b L7 L8 L8b L8c L9 L9b L10b L11 L11b L13b L13c L14 L15
+# Used by: L3 L4 L5 L6 L6b L7 L8 L8b L8c L9 L9b L10b L11 L11b L13b L13c L14 L14b L15
 # Owns:   Record, LazyError, UsageError, SpawnError, PeerError, Bug, error_place, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
 #         parse_duration, format_duration, parse_bool, seconds, printable, redact, secret_values, format_log_line
 # Never:  reads a clock, the environment or a file
@@ -357,7 +357,7 @@ def format_log_line(style, pid, stamp, text):
 # L2 BYTES - lines, JSON with spans, JSON-RPC envelopes, keys     [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L13b L13c L14 L15
+# Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L13b L13c L14 L14b L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
 #         envelopes_of, all_notifications, is_modern, progress_token, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
@@ -1213,7 +1213,7 @@ def errors_array(id_raws, error_raw):
 # L3 KERNEL - every system call                                    [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1
-# Used by: L4 L6 L8 L8b L8c L9 L9b L11 L11b L13c L14 L15
+# Used by: L4 L6 L8 L8b L8c L9 L9b L11 L11b L13c L14 L14b L15
 # Owns:   monotonic_s, wall_s, this_pid, filesystem_bytes, read_some, write_some, make_pipe, open_null, open_append,
 #         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, current_environment, own_environment,
 #         set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble, read_private_file,
@@ -1981,7 +1981,7 @@ def file_tail(path, size):
 # L4 LOOP - selector, timers, bounded output, tasks                [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L1 L3
-# Used by: L8 L9 L11b L14 L15
+# Used by: L8 L9 L11b L14 L14b L15
 # Owns:   Loop, Outbox, StderrSink, OwnLines, Journal, Future, Task, Tasks
 # Never:  blocks, except in the one wait of Loop.turn
 # Tests:  tests/test_l04_loop.py
@@ -2372,7 +2372,7 @@ class Tasks:
 # L5 CHILD - when to start, stop and kill one server process      [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2
-# Used by: L6b L7 L8 L9 L14 L15
+# Used by: L6b L7 L8 L9 L14 L14b
 # Owns:   CHILD_TABLE, Child, Wake, RunWake, KillWake, WakeEnded, Backoff, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
 #         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted, HoldClient, Queue, Errands
 # Never:  reads a clock, touches a descriptor, knows what an MCP message is
@@ -2793,7 +2793,7 @@ class Errands:
 # L6 RECORD - recordings: keys, entries, file form, merge   [mostly pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3
-# Used by: L6b L7 L8 L8b L9 L9b L11b L14 L15
+# Used by: L6b L7 L8 L8b L9 L9b L11b L14 L14b L15
 # Owns:   SCHEMA, LISTS, LIST_MEMBER, program_words, file_key, Answer, Entry, entry_key, probe_keys, Recording,
 #         write_recording, merged_recording, import_older, Store, recorded_command, load_store, PageSet, ModernRequest, is_handshake, is_plain_listing, error_code, error_text, version_of
 # Never:  reads a clock; touches a file but in `Store` and `load_store`
@@ -6038,7 +6038,7 @@ def run_relay(options, settings):
 # L8b ENTRY - the command line of a relay                          [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L6 L7 L8
-# Used by: L9b L11 L15
+# Used by: L9b L11 L14b L15
 # Owns:   Option, OPTIONS, parse_flags, parse_environment, make_run, relay_command, cold, main
 # Never:  imports argparse (8 ms); writes to stdout while a relay runs
 # Tests:  tests/test_cli.py, tests/test_title.py, tests/test_name.py
@@ -6396,7 +6396,7 @@ def main():
 # L8c DISK - system calls that only commands make                 [I/O, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L3
-# Used by: L9 L9b L11b L14 L15
+# Used by: L9 L9b L11b L14 L14b L15
 # Owns:   FileFacts, read_whole, resolved_path, user_config_dir, write_private, write_beside, write_over, exchange,
 #         move_file, sync_dir, make_temporary_dir, folder_names, file_facts, remove_file, is_terminal, resident_kib
 # Never:  decides what a file should hold; runs in a relay
@@ -6672,7 +6672,7 @@ def remove_file(path):
 # L9 SESSION - the client side of MCP, as coroutines; --check    [mixed, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L8 L8c
-# Used by: L9b L14 L15
+# Used by: L9b L14 L14b L15
 # Owns:   Session, Refused, Checked, Findings, Progress, Check, Plan, CheckFailed
 # Never:  is loaded by a relay's warm start
 # Tests:  tests/test_l09_session.py, tests/test_check.py
@@ -7283,7 +7283,7 @@ def read_handshake(raw):
 # L9b CACHE - recordings for people: list, show, check, clear, prune [I/O, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L6 L8b L8c L9
-# Used by: L15
+# Used by: L14b L15
 # Owns:   read_words, Stored, stored_in, cache_command, prune_daily, table_lines, age_text, size_text
 # Never:  starts a server; shows a word of a command that is not stored
 # Tests:  tests/test_cache_command.py
@@ -8439,7 +8439,7 @@ def _toml_pieces(node):
 # L10b SPANS - JSON files of other programs, edited by spans     [pure, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2
-# Used by: L11 L13b
+# Used by: L11 L13b L14b
 # Owns:   JsonTextError, JsonPlace, JsonDocument, json_document, json_literal
 # Never:  writes a document anew: what it returns are spans and new bytes
 # Tests:  tests/test_l10b_spans.py
@@ -8746,7 +8746,7 @@ def json_literal(text):
 # L11 CONFIG - registrations: where they stand, what a wrap changes [pure, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L1 L2 L3 L8b L10 L10b
-# Used by: L11b L14 L15
+# Used by: L11b L14 L14b
 # Owns:   Client, CLIENTS, YAML_CLIENTS, Registration, NotThere, NotOurs, Remote, read_document, read_registration, registrations_of, is_relay,
 #         plan_wrap, plan_unwrap, plan_recovery, Edited, edited, read_metadata, metadata_bytes
 # Never:  touches a file; serialises a document
@@ -9287,7 +9287,7 @@ def metadata_bytes(metadata):
 # L11b EDIT - changing a client's file, and the way back           [I/O, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L1 L3 L4 L6 L8c L11
-# Used by: L15
+# Used by: L14b
 # Owns:   Target, Order, Conflict, Interrupt, change_registration, registration_status, read_config, is_locked, survey
 # Never:  leaves a half-written file; tells a value of somebody's variable
 # Tests:  tests/test_config_write.py, tests/test_config.py
@@ -10270,7 +10270,7 @@ def reload_plan(old_config, new_config):
 # L13c HUBLOG - what the hub tells, and what it never tells       [pure, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3
-# Used by: L14
+# Used by: L14 L14b
 # Owns:   Redaction, redacted, redacted_text, stderr_end, HubLog, HubError, error_result, classify_failure
 # Never:  writes a secret, a part of one or the length of one; raises out of a log call
 # Tests:  tests/test_l13c_hublog.py
@@ -10635,7 +10635,7 @@ def classify_failure(stderr_text, exit_text, phase):
 # L14 HUB - many servers behind four meta-tools, all asleep       [mixed, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L8 L8c L9 L11 L13b L13c
-# Used by: L15
+# Used by: L14b
 # Owns:   HubSession, Gate, Catalogue, Upstream, META_TOOLS, MetaTools, Methods, Face, Hub, hub_path, load_hub_config, run_hub
 # Never:  starts a server for `tools/list`, for `list_servers` or for a look at its health
 # Tests:  tests/test_hub.py, tests/test_hub_reload.py, tests/test_hub_health.py
@@ -12222,43 +12222,20 @@ def run_hub(path, flags, environment, cache_dir):
     return Hub(HubFiles(path, environment, flags), config, cache_dir, (streams, signals)).run()
 
 # ============================================================================
-# L15 CLI - checks, registrations, doctor, demo; the only sys.exit [I/O, cold]
+# L14b COMMANDS - config, doctor and hub, as a person types them   [I/O, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L5 L6 L8b L8c L9 L9b L11 L11b L14
-# Used by: -
-# Owns:   usage, own_command_line, KNOWN_CLIENTS, read_plan, check_command, config_command, doctor_command, hub_command, demo_command
-# Never:  imports argparse (8 ms)
-# Tests:  tests/test_cli.py, tests/test_check.py, tests/test_config.py, tests/test_doctor.py, tests/test_demo.py
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L8b L8c L9 L9b L10b L11 L11b L13c L14
+# Used by: L15
+# Owns:   recordings_folder, bytecode_path, own_command, config_command, doctor_command, hub_command, hub_import, hub_check
+# Never:  decides what a wrap changes, or what a hub does
+# Tests:  tests/test_config.py, tests/test_doctor.py, tests/test_hub_tools.py
 # ----------------------------------------------------------------------------
-# Theory: everything but relaying: what a person types. None of it is loaded by a relay.
-# Results go to stdout as a table or as one JSON document, reasons to stderr in a line.
+# Theory: words become an order for the layers below, what they return becomes a line of
+# JSON or a table on stdout; reasons go to stderr in a line each. Whatever names a
+# command to run names one that can be pasted: quoted, with the path of this program
+# where PATH does not lead to it. Nothing that only a file of the working folder names
+# is started: it may have come with a stranger's project.
 # ----------------------------------------------------------------------------
-def usage():
-    """The option list."""
-    lines = ["usage: mcp-lazy [options] [--] COMMAND [ARG...]", "       mcp-lazy --check [options] [--] COMMAND [ARG...]",
-             "       mcp-lazy config wrap | reapply | unwrap | status | watch | list",
-             "       mcp-lazy hub [--config FILE] | check | import",
-             "       mcp-lazy cache list | show | check | clear | prune", "       mcp-lazy demo | doctor | paths | help", "", "options:"]
-    for option in OPTIONS:
-        value = "" if option.kind == BOOLEAN else " " + option.kind.upper()
-        default = " (%s)" % option.default if option.default not in ("", "false") else ""
-        lines.append("  --%-28s %s%s" % (option.name + value, option.help, default))
-    lines.append("Each option but %s has a variable: MCP_LAZY_ and its name, as MCP_LAZY_IDLE_STOP." % (
-        ", ".join(WITHOUT_VARIABLE)))
-    lines.append("The check also reads MCP_LAZY_CHECK_INITIALIZE (params of its handshake) and MCP_LAZY_CHECK_BEFORE (probes).")
-    return "\n".join(lines) + "\n"
-
-
-def own_command_line(word, words):
-    """Run one of our own commands; the exit status."""
-    command = {"help": help_command, "paths": paths_command, "demo": demo_command, "cache": cache_command,
-               "config": config_command, "doctor": doctor_command, "hub": hub_command}.get(word)
-    if command is None:
-        raise UsageError("the command %s is not part of version %s; a server of that name starts with: mcp-lazy -- %s" % (
-            word, VERSION, word))
-    return command(words)
-
-
 def recordings_folder(environment):
     return filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"") or user_cache_dir(environment)
 
@@ -12270,174 +12247,13 @@ def bytecode_path(environment):
     return filesystem_text(root) + "/mcp-lazy/bytecode" if root[:1] == b"/" else None
 
 
-def paths_command(words):
-    """Where files go, by the variables of this moment; makes nothing."""
-    if words:
-        raise UsageError("paths takes no words")
-    environment = current_environment()
-    state, log_path = dsh_paths("NAME", environment)
-    config_dir = user_config_dir(environment)
-    rows = (("recordings", recordings_folder(environment)), ("bytecode", bytecode_path(environment) or "none: compiled at each start"),
-            ("records of config", config_dir + "/mcp-lazy/registrations" if config_dir else "none: give --state-dir"),
-            ("with --name: recording", state + "/NAME.json"), ("with --name: log", log_path))
-    return say("".join("%-23s %s\n" % row for row in rows))
-
-
-def help_command(words):
-    if words:
-        raise UsageError("help takes no words")
-    return say(usage())
-
-
-# -- check -------------------------------------------------------------------------
-
-FORMS = '"elicitation":{"form":{},"url":{}}'
-APPS = '"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}'
-CLAUDE = ('{"name":"claude-code","title":"Claude Code","version":"2.1.332","description":"Anthropic\'s agentic coding tool",'
-          '"websiteUrl":"https://claude.com/claude-code"}')
-CODEX = '{"name":"codex-mcp-client","title":"Codex","version":"0.171.0"}'
-
-
-def _info(name, version):
-    return '{"name":"%s","version":"%s"}' % (name, version)
-
-
-def _plain(name, version, probes=False):
-    return probes, "2025-11-25", ((_info(name, version), "{}"),)
-
-
-# What clients say at their start, as captured: do they probe first, the version they ask for, and clientInfo with
-# capabilities of each kind of start, health check before session. An SDK without a number is its newest release.
-KNOWN_CLIENTS = {
-    "claude-code": (True, "2025-11-25", ((CLAUDE, '{"roots":{"listChanged":true},%s}' % FORMS),)),
-    "codex": (False, "2025-06-18", ((CODEX, "{%s}" % FORMS), (CODEX, '{"experimental":{"codex/auth-change":{}},%s}' % FORMS))),
-    "gemini": (False, "2025-06-18", ((_info("mcp-test-client", "0.0.1"), "{}"),
-                                     (_info("gemini-cli-mcp-client", "0.61.0"), '{"roots":{"listChanged":true}}'))),
-    "opencode": (False, "2025-11-25", ((_info("opencode", "1.18.33"), '{"roots":{}}'),)),
-    "copilot": (True, "2025-11-25", ((_info("copilot-cli", "1.0.102"), '{"sampling":{},%s}' % FORMS),)),
-    "cline": (False, "2024-11-05", ((_info("@cline/core", "0.0.0"), "{}"),)),
-    "grok": (False, "2025-11-25", ((_info("grok-shell", "1.0.41"), "{%s}" % APPS), (
-        _info("grok-shell", "1.0.41"), '{%s,"elicitation":{"form":{"schemaValidation":true},"url":{}}}' % APPS))),
-    "qwen": (False, "2025-11-25", ((_info("mcp-test-client", "0.0.1"), "{%s}" % APPS),
-                                   (_info("qwen-cli-mcp-client", "0.0.1"), '{%s,"roots":{}}' % APPS))),
-    "continue": _plain("continue-cli-client", "1.0.0"),
-    "pi": (False, "2025-11-25", ((_info("pi-mcp", "1.0.0"), "{%s}" % APPS),)),
-    "mcporter": _plain("mcporter", "0.12.3"),
-    "inspector": (False, "2025-11-25", ((_info("inspector-cli", "2.12.0"), '{"roots":{"listChanged":true},"extensions":'
-                                         '{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/skills":{}}}'),)),
-    "fastmcp": _plain("fastmcp", "4.2.3", probes=True),
-    "py-sdk": _plain("mcp", "0.1.0", probes=True), "py-sdk-1": _plain("mcp", "0.1.0"),
-    "py-sdk-2": _plain("mcp", "0.1.0", probes=True),
-    "ts-sdk": _plain("ts2", "1", probes=True), "ts-sdk-1": _plain("ts1", "1"), "ts-sdk-2": _plain("ts2", "1", probes=True),
-}
-CHECK_START = ('{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":%s}' % _info("mcp-lazy-check", VERSION)).encode("ascii")
-MODERN_VERSION = b"2026-07-28"
-
-
-def read_plan(client, environment):
-    """The Plan of a check: a known client's, or what the two variables say (B2). UsageError names the variable."""
-    if client is not None:
-        probes, version, starts = KNOWN_CLIENTS[client]
-        handshakes = [('{"protocolVersion":"%s","capabilities":%s,"clientInfo":%s}' % (version, capabilities, info)).encode("ascii")
-                      for info, capabilities in starts]
-        return Plan([probe_params(members(handshakes[-1]))] if probes else [], handshakes, client)
-    handshake = one_line(environment.get(b"MCP_LAZY_CHECK_INITIALIZE") or CHECK_START)
-    parts = read_start(handshake, "MCP_LAZY_CHECK_INITIALIZE")
-    before = environment.get(b"MCP_LAZY_CHECK_BEFORE")
-    probes = [probe_params(parts)] if before is None else read_probes(one_line(before), "MCP_LAZY_CHECK_BEFORE")
-    return Plan(probes, [handshake], None)
-
-
-def one_line(raw):
-    """JSON as it may stand in a line: a raw line feed is between its tokens, never inside a string."""
-    return raw.strip(WHITESPACE).replace(b"\n", b" ").replace(b"\r", b" ") or b" "
-
-
-def probe_params(parts):
-    """The raw params of a probe for the raw members of a handshake's params (B4)."""
-    return b'{"_meta":{"%s":"%s","%s":%s,"%s":%s}}' % (
-        VERSION_KEY.encode("ascii"), MODERN_VERSION, CLIENT_KEY.encode("ascii"), parts["clientInfo"],
-        CAPABILITIES_KEY.encode("ascii"), parts["capabilities"])
-
-
-def read_start(raw, where):
-    """The raw members of the params of `initialize`. UsageError."""
-    try:
-        parts, told = members(raw), parse_json(raw)
-    except ValueError:
-        raise UsageError("%s is not a JSON object" % where) from None
-    info = told.get("clientInfo")
-    texts = [told.get("protocolVersion")] + ([info.get("name"), info.get("version")] if isinstance(info, dict) else [None])
-    try:
-        entry_key("", told.get("capabilities"), "")
-    except ValueError as error:
-        raise UsageError("%s: %s" % (where, error)) from None
-    if not all(isinstance(text, str) and text for text in texts) or not isinstance(told.get("capabilities"), dict):
-        raise UsageError("%s must have protocolVersion, an object capabilities, and clientInfo with name and version" % where)
-    return parts
-
-
-def read_probes(raw, where):
-    """The raw params of each probe of a JSON array. UsageError."""
-    try:
-        items = parse_json(raw)
-    except ValueError:
-        raise UsageError("%s is not a JSON array" % where) from None
-    if not isinstance(items, list) or not all(
-            isinstance(item, dict) and item.get("method") == DISCOVER and isinstance(item.get("params"), dict) for item in items):
-        raise UsageError('%s must be an array of {"method":"%s","params":{...}}' % (where, DISCOVER))
-    return [members(item)["params"] for item in elements(raw)]
-
-
-def check_client(given):
-    """UsageError for options of --check that stand alone, and for a client that nobody knows."""
-    for name in ("as", "json-errors"):
-        if name in given and not given.get("check"):
-            raise UsageError("%s goes with --check only" % name)
-    if given.get("as", next(iter(KNOWN_CLIENTS))) not in KNOWN_CLIENTS:
-        raise UsageError("as: %r is no client that is known here; these are: %s" % (given["as"], ", ".join(KNOWN_CLIENTS)))
-
-
-def check_command(options, settings, plan, json_errors):
-    """Run one check, and tell what it found in one line of JSON."""
-    start_s, streams = monotonic_s(), StandardStreams()
-    try:
-        store, trouble = load_store(options)
-        if trouble:
-            raise CheckFailed("saving cache: %s" % trouble, "saving")
-        check = Check(options, settings, plan, store.recording)
-        check.run(store)
-    except CheckFailed as error:
-        if json_errors:
-            say(report_text({"ok": False, "error": str(error), "stage": error.stage}))
-        raise LazyError("check failed: %s" % error) from None
-    except Exception as error:  # the server is dead by now
-        raise Bug("internal error, please report it: %s" % error_place(error)) from error
-    finally:
-        streams.restore()
-    prune_daily(options.cache_dir)
-    report = check_report(check.findings.eras, plan, options, monotonic_s() - start_s)
-    return say(report_text(dict(report, cachePath=absolute_path(store.path))))
-
-
-def check_report(eras, plan, options, took_s):
-    """What a check tells (B13), but for the file's path."""
-    main = eras.get("legacy") or eras["modern"]
-    info = object_of(parse_json(main.server_info))
-    report = {
-        "beforeRequests": len(plan.probes), "durationMs": int(took_s * 1000), "lists": main.lists, "ok": True,
-        "eras": [era for era in ("modern", "legacy") if era in eras], "protocolVersion": main.version,
-        "scope": [word for word, _ in options.scope], "version": VERSION,
-        "serverInfo": {name: info[name] for name in ("name", "version") if name in info}}
-    return report if plan.client is None else dict(report, **{"as": plan.client})
-
-
-def report_text(value):
-    """One line of JSON: sorted, ASCII, `<>&` escaped (B13)."""
-    text = canonical(value)
-    for c in "<>&":
-        text = text.replace(c, "\\u%04x" % ord(c))
-    return text + "\n"
+def own_command():
+    """The words that start this program again."""
+    path = absolute_path(__file__)
+    seen = program_stat(path)
+    if seen is None:  # inside a zipapp
+        return [sys.executable, "-I", absolute_path(sys.argv[0])]
+    return [path] if seen[2] else [sys.executable, "-I", "-S", path]
 
 
 # -- config ------------------------------------------------------------------------
@@ -12921,9 +12737,9 @@ def hub_command(words):
     if words in (["--version"], ["-v"]):
         return say(VERSION + "\n")
     if words[:1] == ["check"]:
-        return cold("hub_check")(words[1:])
+        return hub_check(words[1:])
     if words[:1] == ["import"]:
-        return cold("hub_import")(words[1:])
+        return hub_import(words[1:])
     given, others = read_words(words, HUB_OPTIONS, "hub")
     if others:
         raise UsageError("hub takes no words: write %r into a servers.json (hub --help tells more)" % others[0])
@@ -12937,6 +12753,608 @@ def hub_command(words):
         line = {"timestamp": iso_time(wall_s()), "level": "error", "message": str(error), "event": "service_start_error"}
         sys.stderr.write(canonical(line) + "\n")
         return EXIT_FAILED
+
+
+# -- hub import --------------------------------------------------------------------
+
+IMPORT_OPTIONS = {"client": TEXT, "file": TEXT, "project": TEXT, "server": LIST, "all": BOOLEAN, "output": TEXT,
+                  "merge": BOOLEAN, "json": BOOLEAN, "state-dir": TEXT}
+# Which variables a client puts into its texts, as groups of REFERENCE; one without an entry puts in none.
+VARIABLES = {"claude": "plain default", "copilot": "plain default", "gemini": "plain default bare",
+             "grok": "plain default bare", "qwen": "plain bare", "cursor": "env", "vscode": "env input",
+             "windsurf": "env", "cline": "env", "opencode": "braces file"}
+REFERENCE = (
+    r"\$\{(?P<plain>\w+)\}|\$\{(?P<name>\w+):-(?P<default>[^}]*)\}|\$\{env:(?P<env>\w+)\}"
+    r"|\{env:(?P<braces>\w+)\}|\$\{input:(?P<input>[^}]+)\}|\{file:(?P<file>[^}]+)\}|\$(?P<bare>[A-Za-z_]\w*)"
+    r"|\$\{[^}]+\}")
+LAUNCHERS = ("npx", "uvx", "bunx", "uv", "pipx", "python")
+# What a hub has of a relay's options, for each server; the others here are of no use behind a hub.
+RELAY_MEMBERS = {"start-timeout": "startTimeout", "stop-grace": "stopGrace", "call-timeout": "requestTimeout"}
+SILENT_OPTIONS = frozenset("idle-stop idle-timeout-min stderr name fill verbose no-argv0".split()).union(RELAY_MEMBERS)
+TAKEN_MEMBERS = frozenset((
+    "type command args env environment url serverUrl httpUrl headers http_headers env_http_headers bearer_token_env_var"
+    " cwd enabled disabled description path source transport").split())
+REMOVALS = {"claude": "mcp remove -s user", "gemini": "mcp remove -s user", "qwen": "mcp remove -s user",
+            "codex": "mcp remove", "grok": "mcp remove", "copilot": "mcp remove", "cline": "mcp uninstall"}
+
+
+class Import:
+    """Turns registrations into entries of a servers.json. notes: texts without values; failed: was one refused?"""
+    __slots__ = ("entries", "notes", "failed", "_target", "_document", "_environment", "_is_used")
+
+    def __init__(self, target, document, environment):
+        self.entries, self.notes, self.failed, self._is_used = [], [], False, False
+        self._target, self._document, self._environment = target, document, environment
+
+    def take(self, name, found):
+        """Add one registration, or note why it stays where it is."""
+        client, project, first = self._target.client, self._target.project, len(self.notes)
+        told = object_of(value_at(self._document.value, root_path(self._document, client, project) + (name,)))
+        told = dict(told, **object_of(told.get("transport")))
+        text = told.get("description")
+        entry = {"name": name, "description": text if type(text) is str and text.strip() else (
+            "%s, imported from %s" % (name, client.name))}
+        try:
+            if isinstance(found, LazyError) and not isinstance(found, Remote):
+                raise found
+            entry.update(self._remote(told) if isinstance(found, Remote) else self._local(found))
+            entry.update({"cwd": self._text(told["cwd"], "cwd")} if told.get("cwd") else {})
+            entry.update({"enabled": False} if told.get("enabled") is False or told.get("disabled") is True else {})
+            self._lost("members", {key for key in set(told) - TAKEN_MEMBERS if told[key] not in ([], {}, ["*"], False)})
+            self.entries.append(entry)
+        except LazyError as error:
+            self.failed |= not isinstance(error, NotOurs)
+            self.notes.append("left out: %s" % error)
+        self.notes[first:] = ["%s: %s" % (name, text) for text in self.notes[first:]]
+
+    def _lost(self, what, names):
+        self.notes += ["%s that a hub does not have: %s" % (what, ", ".join(sorted(names)))] if names else []
+
+    def _remote(self, told):
+        urls = [told[key] for key in ("url", "serverUrl", "httpUrl") if told.get(key)]
+        if told.get("command") is not None or len(urls) != 1:
+            raise LazyError("which of its command and urls is meant?")
+        if told.get("type") in ("sse", "ws", "websocket"):
+            raise NotOurs("a hub does not speak %s" % told["type"])
+        given = dict(object_of(told.get("headers")), **object_of(told.get("http_headers")))
+        headers = {key: self._text(value, "headers") for key, value in given.items()}
+        headers.update((key, "${%s}" % name) for key, name in object_of(told.get("env_http_headers")).items())
+        if told.get("bearer_token_env_var"):
+            headers["Authorization"] = "Bearer ${%s}" % told["bearer_token_env_var"]
+        return dict({"type": "remote", "url": self._text(urls[0], "url")}, **({"headers": headers} if headers else {}))
+
+    def _local(self, found):
+        """The members of a server that is started, without the relay that may stand in front of it."""
+        target = self._target
+        place = Target(target.client, target.path, target.project, found.name, target.state_dir)
+        words, env, members = [found.command] + list(map(text_of, found.args or ())), found.env or {}, {}
+        rest = behind_us(words, is_wrapped(found, checked_metadata(place, read_metadata_file(place))))
+        while rest is not None and (rest[1][:1] == ["hub"] or not set(rest[1][:1]) & set(COMMANDS)):
+            if rest[0][:8] == "lazy-mcp" or rest[1][:1] == ["hub"]:
+                raise NotOurs("it starts a hub itself")
+            words = self._behind_relay(rest, env, members)
+            env, rest = {name: env[name] for name in env if name[:9] != "MCP_LAZY_"}, behind_us(words, False)
+        first, self._is_used = len(self.notes), False
+        expanded = [self._text(word, "command") for word in words]
+        command = {"command": expanded, "expandCommand": True} if self._is_used else {"command": words}
+        if not self._is_used:  # neither of the two puts anything in there
+            self.notes[first:] = []
+        env = {name: self._text(value, "env." + name) for name, value in env.items()}
+        return dict(command, **members, **({"env": env} if env else {}))
+
+    def _behind_relay(self, rest, env, members):
+        """The command behind a relay; what the relay's options are for a hub goes into `members`."""
+        own = {filesystem_bytes(name): filesystem_bytes(env[name]) for name in env if name[:9] == "MCP_LAZY_"}
+        try:
+            options, settings, values = make_run(rest[1], own, rest[0][:3] == "dsh")
+        except UsageError as error:
+            why = str(error).partition("\n")[0].partition(": ")[0]
+            raise LazyError("its relay refuses what it is given: %s" % why) from None
+        if options is None:
+            raise LazyError("its relay only tells its version")
+        usual = {one.name: parse_value(one, one.default) if one.default else None for one in OPTIONS}
+        given = {name: value for name, value in values.items() if value != usual[name]}
+        found = {to: max(1, given[name] // 10 ** 6) for name, to in RELAY_MEMBERS.items() if name in given}
+        found.update({"idleStop": max(1, int(settings.idle_stop_s * 1000))} if settings.idle_stop_s else {})
+        if given.get("stderr-log", "")[:1] == "/" or "stderr" in given:
+            found["stderr"] = given.pop("stderr-log", "inherit")
+        members.update(dict(found, **members))
+        self._lost("options of its relay", set(given) - SILENT_OPTIONS)
+        return options.argv
+
+    def _text(self, text, member):
+        """A text with the client's variables as a hub writes them."""
+        import re
+        if not isinstance(text, (str, bytes)):
+            raise LazyError("%s is no text" % member)
+        return re.sub(REFERENCE, lambda found: self._put(found, member), text_of(text))
+
+    def _put(self, found, member):
+        """What stands for one reference. A name that may be a piece of a password is not told."""
+        kind, who = found.lastgroup, self._target.client.name
+        name = found["name"] or kind and found[kind]
+        is_set = bool(name and self._environment.get(filesystem_bytes(name)))
+        is_theirs = kind in VARIABLES.get(who, "").split()
+        if not is_theirs or kind == "bare" and not is_set:
+            if is_theirs:
+                self.notes.append("%s: a $NAME of a variable that is not set now stays as it is" % member)
+            elif found[0][:2] == "${" or kind == "file":
+                self.notes.append("%s: a hub takes a part of it for a variable or a file, %s does not" % (member, who))
+            return found[0]
+        self._is_used = True
+        if kind == "file":
+            is_whole = name[:1] == "/" or name[:2] == "~/"
+            return "{file:%s}" % (name if is_whole else "%s/%s" % (self._target.folder, name))
+        if kind == "default":
+            how, what = ("set", "variable") if is_set else ("not set", "default")
+            self.notes.append("%s: a hub has no defaults; as %s is %s, the %s stands there" % (member, name, how, what))
+            return "${%s}" % name if is_set else found[kind]
+        if kind == "input":
+            name = "".join(c if c.isalnum() and c.isascii() else "_" for c in name).upper()
+            self.notes.append("%s: set the variable %s for the hub, %s asks for this value" % (member, name, who))
+        return "${%s}" % name
+
+
+def behind_us(words, is_ours):
+    """(base name, the words behind it) where a command line starts this program or the older hub, else None."""
+    at = 0
+    if words[0].rpartition("/")[2].rstrip("0123456789.") in LAUNCHERS:
+        at = next((at for at, word in enumerate(words) if at and word[:1] != "-" and word not in ("run", "tool")), 0)
+    base = words[at].rpartition("/")[2].lower().replace("_", "-")
+    return (base, words[at + 1:]) if is_ours or base.startswith(("mcp-lazy", "lazy-mcp", "dsh-lazy-mcp")) else None
+
+
+def json_bytes(value, gap="\n"):
+    """JSON for people; half of a surrogate pair comes out as its escape."""
+    import json
+    return json.dumps(value, indent=2, ensure_ascii=False).replace("\n", gap).encode("utf-8", "backslashreplace")
+
+
+def servers_text(entries):
+    return json_bytes({"servers": entries}) + b"\n"
+
+
+def merged(raw, path, entries):
+    """(a servers.json with the entries whose names it lacks, these names); no other byte of it changes. LazyError."""
+    document = read_document(raw, path, False)
+    rows, table = value_at(document.value, ("servers",)), value_at(document.value, ("mcpServers",))
+    if isinstance(rows, list) == isinstance(table, dict):
+        raise LazyError("%s has neither a list `servers` nor an object `mcpServers` to add to" % path)
+    known = table if rows is None else [object_of(row).get("name") for row in rows]
+    new = [entry for entry in entries if entry["name"] not in known]
+    if rows is None:
+        forms = {entry["name"]: with_text_command(entry) for entry in new}
+        edits = document.edits([(("mcpServers", name), {
+            key: value if isinstance(value, (str, list, dict)) else json_bytes(value) for key, value in form.items()})
+            for name, form in forms.items()])
+        wanted = dict(document.value, mcpServers=dict(table, **json_document(json_bytes(forms)).value))
+    else:
+        spans = document.elements(("servers",))
+        at = spans[-1][1] if spans else document.find(("servers",)).span[0] + 1
+        line = raw[:spans[-1][0]].rpartition(b"\n")[2] if spans else b"    "
+        gap = ("\r\n" if b"\r\n" in raw else "\n") + ("    " if line.strip() else line.decode("ascii"))
+        text = b",".join(gap.encode("ascii") + json_bytes(entry, gap) for entry in new)
+        edits = [((), at, at, b"," * bool(spans and new) + text, None)]
+        wanted = dict(document.value, servers=rows + json_document(json_bytes(new)).value)
+    result = spliced(raw, edits)
+    if not same_value(read_document(result, path, False).value, wanted):
+        raise LazyError("%s cannot be added to: import into a new file, and copy from that by hand" % path)
+    return result, [entry["name"] for entry in new]
+
+
+def with_text_command(entry):
+    """An entry as it stands in `mcpServers`: without its name, the command as a text and its arguments."""
+    form = {key: value for key, value in entry.items() if key != "name"}
+    return dict(form, command=form["command"][0], args=form["command"][1:]) if "command" in form else form
+
+
+def put_servers(target, named, entries, merge):
+    """Write a new servers.json, or add to the one that is there; the names that are new in it. LazyError.
+
+    `named` is the path as it was given: a new file is made by this name, never behind a link.
+    """
+    path, lock = target.path if merge else named, None
+    try:
+        if merge and file_identity(path) is not None:
+            lock = take_lock(target, Interrupt())
+            settle_leftovers(target)
+            raw, facts = read_config(target)
+            new, names = merged(raw, path, entries)
+            if names:
+                put_in_place(target, Found(raw, facts, None, None, None, None), new)
+            return names
+        private_dir_trouble(path.rpartition("/")[0], create=True)
+        open(path, "x").close()  # now it is ours, whoever else makes one at this moment
+        write_private(path, servers_text(entries))
+    except JsonTextError as error:
+        raise LazyError("%s: %s" % (path, error)) from None
+    except FileExistsError:
+        raise LazyError("%s is there already; --merge adds what it does not have" % path) from None
+    except OSError as error:
+        raise LazyError("cannot write %s: %s" % (path, error.strerror or error)) from None
+    finally:
+        if lock is not None:
+            close_quietly(lock)
+    return [entry["name"] for entry in entries]
+
+
+def hub_import(words):
+    """Write a servers.json from registrations, and tell what to put into the client instead; the exit status."""
+    given, others = read_words(words, IMPORT_OPTIONS, "hub import")
+    client, environment, output = find_client(given.get("client")), current_environment(), given.get("output")
+    if client is None or others or not output and {"merge", "json", "output"} & set(given):
+        raise UsageError("hub import takes --client, one of %s; with --output FILE, --merge and --json; no words" % (
+            ", ".join(one.name for one in CLIENTS)))
+    source = Target(client, file_of(given, environment), given.get("project"), "", state_dir_of(given, environment))
+    document = read_document(read_config(source)[0], source.path, client.is_toml)
+    found, work = registrations_of(document, client, source.project), Import(source, document, environment)
+    for name in given.get("server", found):
+        work.take(name, found.get(name) or NotThere("there is no such server in %s" % source.path))
+    names, path = [entry["name"] for entry in work.entries], "/path/of/servers.json"
+    if output and names:
+        target = Target(client, absolute_path(output), None, "", source.state_dir)
+        path, added = target.path, put_servers(target, absolute_path(output), work.entries, given.get("merge", False))
+        work.notes += ["%s: is in %s already" % (name, path) for name in names if name not in added]
+    work.notes += [] if names else ["%s: nothing was imported" % source.path]
+    advice = import_advice(source, given.get("file"), names, path) if names else ""
+    status = EXIT_FAILED if work.failed or not names else EXIT_OK
+    sys.stderr.write("".join("mcp-lazy: %s\n" % printable(note).replace("\n", " ") for note in work.notes))
+    if given.get("json"):
+        report = {"client": client.name, "from": source.path, "file": path, "servers": names, "notes": work.notes}
+        return say(canonical(dict(report, instead=advice)) + "\n") or status
+    sys.stderr.write(advice)
+    return status if output or not names else say(servers_text(work.entries).decode("utf-8")) or status
+
+
+def import_advice(source, file, names, path):
+    """What a person has to put into the client's file instead of these servers."""
+    client, own, root = source.client, own_relay(False), ".".join(source.client.root)
+    seen = program_stat(own)
+    words = ([own] if seen and seen[2] else own_command()) + ["hub", "--config", path]
+    entry = {"command": words[0], "args": words[1:]}
+    if client.shape == ARRAY:
+        entry = {"type": "local", "command": words, "enabled": True}
+    elif client.name in ("claude", "vscode", "cline", "copilot"):
+        entry["type"] = "stdio"
+    if client.name == "copilot":
+        entry.update(type="local", tools=["*"])
+    text = json_bytes({root: {"hub": {"transport": entry} if client.shape == LOWER else entry}})
+    if client.is_toml:
+        command, *args = [json_bytes(word) for word in words]
+        text = b"[%s.hub]\ncommand = %s\nargs = [%s]" % (root.encode("ascii"), command, b", ".join(args))
+    remove = "  %s, from %s" % (", ".join(names), root)
+    if client.name in REMOVALS and not file and not source.project:
+        remove = "\n".join("  %s %s %s" % (client.name, REMOVALS[client.name], shell_word(name)) for name in names)
+    where = "%s%s" % (source.path, ", project %s" % source.project if source.project else "")
+    return printable("Put this into %s:\n\n%s\n\nand take the others out:\n%s\nThen restart or reconnect %s.\n"
+                     "mcp-lazy hub check --config %s tries all of them.\n" % (
+                         where, text.decode("utf-8"), remove, client.name, shell_word(path)))
+
+
+# -- hub check ---------------------------------------------------------------------
+
+CHECKS_AT_ONCE, REASON_CHARACTERS = 4, 300
+
+
+class HubCheck(Hub):
+    """A hub that nobody talks to, which visits servers once. rows: {upstream: what was found, {} meanwhile}."""
+    __slots__ = ("rows", "_progress", "_has_warned")
+
+    def __init__(self, config, environment, cache_dir, streams):
+        super().__init__(HubFiles(config.path, environment, {}), config, cache_dir, (streams, SignalPipe()))
+        streams.restore()
+        self.loop.watch(0)
+        self.log, self.rows, self._has_warned = HubLog(lambda raw: None, config.log, config.secrets), {}, False
+        self._progress = Progress(self.loop, config.path.rpartition("/")[2])
+
+    def advice(self):
+        return "edit %s" % self.config.path
+
+    def reload(self):  # a hangup is the end here
+        self.leave(0)
+
+    def warn(self, text):
+        self._has_warned = True
+        self._progress.put(("mcp-lazy: %s\n" % text).encode("utf-8", "replace"))
+
+    def visit(self, names):
+        """The rows of these servers; no process is left behind it. LazyError if a signal ended it."""
+        self.rows = {upstream: None for upstream in self.upstreams.values() if upstream.name in names}
+        waiting = iter(list(self.rows))
+        workers = [self.tasks.start(self._work(waiting)) for _ in range(CHECKS_AT_ONCE)]
+        try:
+            while not self._over and (self._leaving or not all(task.done for task in workers)):
+                self.loop.turn()
+        finally:
+            self._progress.end()
+            self.processes.wait_for_all(0)
+            self.processes.close()
+            self.loop.close()
+        if self._leaving:
+            raise LazyError("stopped by a signal")
+        for worker in workers:
+            if worker.error is not None:
+                raise worker.error
+        return [dict(row, server=upstream.name) for upstream, row in self.rows.items()]
+
+    async def _work(self, waiting):
+        for upstream in waiting:
+            if not self._leaving:
+                self._note(upstream, {})
+                self._note(upstream, await self._visit(upstream))
+
+    def _note(self, upstream, row):
+        self.rows[upstream] = row
+        under_way = ", ".join(one.name for one, row in self.rows.items() if row == {})
+        done = sum(map(bool, self.rows.values()))
+        self._progress.tell("%d of %d done, now %s" % (done, len(self.rows), under_way or "the end"))
+
+    async def _visit(self, upstream):
+        """What there is to tell of one server, which is stopped then."""
+        begin_s, row = monotonic_s(), {"commands": None, "ms": None}
+        try:
+            before = self._recorded(upstream)
+            await list_tools(upstream, await upstream.live())
+            row.update(commands=len(upstream.commands()), ms=int((monotonic_s() - begin_s) * 1000))
+            await upstream.stop()
+            row.update(state="ok", reason=await self._news(upstream, before))
+        except HubError as error:
+            state = upstream.state if upstream.state in ("error", "unsupported") else FAILING_UP
+            await upstream.stop()
+            row.update(state=state, reason=error_words(error, self.secrets()))
+        return row
+
+    def _recorded(self, upstream):
+        """The recorded Answer to `tools/list`, None if there is none."""
+        if not self.cache_dir or upstream.server.argv is None:
+            return None
+        entry = load_store(upstream.driver().options)[0].recording.entries.get(entry_key(UPSTREAM_VERSION, {}, ""))
+        return entry.answers.get("tools/list") if entry is not None else None
+
+    async def _news(self, upstream, before):
+        """What is recorded now, compared with `before`. HubError if nothing is."""
+        if not self.cache_dir:
+            return "not recorded, as cache.strategy is none"
+        end_s, now = monotonic_s() + LOCK_GIVE_UP_S, self._recorded(upstream)
+        while now is None and monotonic_s() < end_s and not self._has_warned:  # another process has the lock
+            await self.tasks.sleep(LOCK_RETRY_S)
+            now = self._recorded(upstream)
+        if now is None:
+            raise HubError("what it has could not be recorded in %s" % self.cache_dir, "DISCOVERY_FAILED")
+        if before is None or now.pages == before.pages:
+            return "recorded" if before is None else "as recorded %s ago" % age_text(wall_s() - before.at_ms / 1000)
+        old, new = [{tool["name"] for tool in commands_of(answer.pages)} for answer in (before, now)]
+        return "recorded anew: %d new, %d gone" % (len(new - old), len(old - new))
+
+
+def hub_check(words):
+    """Start each server of a servers.json once, record what it has, print a table; the exit status."""
+    given, names = read_words(words, {"config": TEXT, "cache-dir": TEXT, "json": BOOLEAN}, "hub check")
+    environment, streams = current_environment(), StandardStreams()
+    config = load_hub_config(hub_path(given.get("config"), environment), environment, {})
+    known = [server.name for server in config.servers]
+    for name in names:
+        if name not in known:
+            raise LazyError("%s has no server %r; it has: %s" % (config.path, name, ", ".join(known)))
+    sys.stderr.write("".join("mcp-lazy: %s\n" % warning for warning in config.warnings))
+    check = HubCheck(config, environment, given.get("cache-dir") or recordings_folder(environment), streams)
+    rows = check.visit(names or known)
+    status = EXIT_OK if all(row["state"] in ("ok", "unsupported") for row in rows) else EXIT_FAILED
+    if given.get("json"):
+        return say(canonical(rows) + "\n") or status
+    lines = [("SERVER", "STATE", "COMMANDS", "TIME", "REASON")]
+    for row in rows:
+        count, took = ("-", "-") if row["ms"] is None else (str(row["commands"]), "%d ms" % row["ms"])
+        lines.append((row["server"], row["state"], count, took, row["reason"][:REASON_CHARACTERS]))
+    lines = [[printable(word).replace("\n", " ") for word in line] for line in lines]
+    return say("\n".join(map(str.rstrip, table_lines(lines))) + "\n") or status
+
+# ============================================================================
+# L15 CLI - checks, help, demo; the only sys.exit                [I/O, cold]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2 L3 L4 L6 L8b L8c L9 L9b L14b
+# Used by: -
+# Owns:   usage, own_command_line, KNOWN_CLIENTS, read_plan, check_command, demo_command
+# Never:  imports argparse (8 ms)
+# Tests:  tests/test_cli.py, tests/test_check.py, tests/test_demo.py
+# ----------------------------------------------------------------------------
+# Theory: everything but relaying: what a person types. None of it is loaded by a relay.
+# Results go to stdout as a table or as one JSON document, reasons to stderr in a line.
+# ----------------------------------------------------------------------------
+def usage():
+    """The option list."""
+    lines = ["usage: mcp-lazy [options] [--] COMMAND [ARG...]", "       mcp-lazy --check [options] [--] COMMAND [ARG...]",
+             "       mcp-lazy config wrap | reapply | unwrap | status | watch | list",
+             "       mcp-lazy hub [--config FILE] | check | import",
+             "       mcp-lazy cache list | show | check | clear | prune", "       mcp-lazy demo | doctor | paths | help", "", "options:"]
+    for option in OPTIONS:
+        value = "" if option.kind == BOOLEAN else " " + option.kind.upper()
+        default = " (%s)" % option.default if option.default not in ("", "false") else ""
+        lines.append("  --%-28s %s%s" % (option.name + value, option.help, default))
+    lines.append("Each option but %s has a variable: MCP_LAZY_ and its name, as MCP_LAZY_IDLE_STOP." % (
+        ", ".join(WITHOUT_VARIABLE)))
+    lines.append("The check also reads MCP_LAZY_CHECK_INITIALIZE (params of its handshake) and MCP_LAZY_CHECK_BEFORE (probes).")
+    return "\n".join(lines) + "\n"
+
+
+def own_command_line(word, words):
+    """Run one of our own commands; the exit status."""
+    command = {"help": help_command, "paths": paths_command, "demo": demo_command, "cache": cache_command,
+               "config": config_command, "doctor": doctor_command, "hub": hub_command}.get(word)
+    if command is None:
+        raise UsageError("the command %s is not part of version %s; a server of that name starts with: mcp-lazy -- %s" % (
+            word, VERSION, word))
+    return command(words)
+
+
+def paths_command(words):
+    """Where files go, by the variables of this moment; makes nothing."""
+    if words:
+        raise UsageError("paths takes no words")
+    environment = current_environment()
+    state, log_path = dsh_paths("NAME", environment)
+    config_dir = user_config_dir(environment)
+    rows = (("recordings", recordings_folder(environment)), ("bytecode", bytecode_path(environment) or "none: compiled at each start"),
+            ("records of config", config_dir + "/mcp-lazy/registrations" if config_dir else "none: give --state-dir"),
+            ("with --name: recording", state + "/NAME.json"), ("with --name: log", log_path))
+    return say("".join("%-23s %s\n" % row for row in rows))
+
+
+def help_command(words):
+    if words:
+        raise UsageError("help takes no words")
+    return say(usage())
+
+
+# -- check -------------------------------------------------------------------------
+
+FORMS = '"elicitation":{"form":{},"url":{}}'
+APPS = '"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}'
+CLAUDE = ('{"name":"claude-code","title":"Claude Code","version":"2.1.332","description":"Anthropic\'s agentic coding tool",'
+          '"websiteUrl":"https://claude.com/claude-code"}')
+CODEX = '{"name":"codex-mcp-client","title":"Codex","version":"0.171.0"}'
+
+
+def _info(name, version):
+    return '{"name":"%s","version":"%s"}' % (name, version)
+
+
+def _plain(name, version, probes=False):
+    return probes, "2025-11-25", ((_info(name, version), "{}"),)
+
+
+# What clients say at their start, as captured: do they probe first, the version they ask for, and clientInfo with
+# capabilities of each kind of start, health check before session. An SDK without a number is its newest release.
+KNOWN_CLIENTS = {
+    "claude-code": (True, "2025-11-25", ((CLAUDE, '{"roots":{"listChanged":true},%s}' % FORMS),)),
+    "codex": (False, "2025-06-18", ((CODEX, "{%s}" % FORMS), (CODEX, '{"experimental":{"codex/auth-change":{}},%s}' % FORMS))),
+    "gemini": (False, "2025-06-18", ((_info("mcp-test-client", "0.0.1"), "{}"),
+                                     (_info("gemini-cli-mcp-client", "0.61.0"), '{"roots":{"listChanged":true}}'))),
+    "opencode": (False, "2025-11-25", ((_info("opencode", "1.18.33"), '{"roots":{}}'),)),
+    "copilot": (True, "2025-11-25", ((_info("copilot-cli", "1.0.102"), '{"sampling":{},%s}' % FORMS),)),
+    "cline": (False, "2024-11-05", ((_info("@cline/core", "0.0.0"), "{}"),)),
+    "grok": (False, "2025-11-25", ((_info("grok-shell", "1.0.41"), "{%s}" % APPS), (
+        _info("grok-shell", "1.0.41"), '{%s,"elicitation":{"form":{"schemaValidation":true},"url":{}}}' % APPS))),
+    "qwen": (False, "2025-11-25", ((_info("mcp-test-client", "0.0.1"), "{%s}" % APPS),
+                                   (_info("qwen-cli-mcp-client", "0.0.1"), '{%s,"roots":{}}' % APPS))),
+    "continue": _plain("continue-cli-client", "1.0.0"),
+    "pi": (False, "2025-11-25", ((_info("pi-mcp", "1.0.0"), "{%s}" % APPS),)),
+    "mcporter": _plain("mcporter", "0.12.3"),
+    "inspector": (False, "2025-11-25", ((_info("inspector-cli", "2.12.0"), '{"roots":{"listChanged":true},"extensions":'
+                                         '{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/skills":{}}}'),)),
+    "fastmcp": _plain("fastmcp", "4.2.3", probes=True),
+    "py-sdk": _plain("mcp", "0.1.0", probes=True), "py-sdk-1": _plain("mcp", "0.1.0"),
+    "py-sdk-2": _plain("mcp", "0.1.0", probes=True),
+    "ts-sdk": _plain("ts2", "1", probes=True), "ts-sdk-1": _plain("ts1", "1"), "ts-sdk-2": _plain("ts2", "1", probes=True),
+}
+CHECK_START = ('{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":%s}' % _info("mcp-lazy-check", VERSION)).encode("ascii")
+MODERN_VERSION = b"2026-07-28"
+
+
+def read_plan(client, environment):
+    """The Plan of a check: a known client's, or what the two variables say (B2). UsageError names the variable."""
+    if client is not None:
+        probes, version, starts = KNOWN_CLIENTS[client]
+        handshakes = [('{"protocolVersion":"%s","capabilities":%s,"clientInfo":%s}' % (version, capabilities, info)).encode("ascii")
+                      for info, capabilities in starts]
+        return Plan([probe_params(members(handshakes[-1]))] if probes else [], handshakes, client)
+    handshake = one_line(environment.get(b"MCP_LAZY_CHECK_INITIALIZE") or CHECK_START)
+    parts = read_start(handshake, "MCP_LAZY_CHECK_INITIALIZE")
+    before = environment.get(b"MCP_LAZY_CHECK_BEFORE")
+    probes = [probe_params(parts)] if before is None else read_probes(one_line(before), "MCP_LAZY_CHECK_BEFORE")
+    return Plan(probes, [handshake], None)
+
+
+def one_line(raw):
+    """JSON as it may stand in a line: a raw line feed is between its tokens, never inside a string."""
+    return raw.strip(WHITESPACE).replace(b"\n", b" ").replace(b"\r", b" ") or b" "
+
+
+def probe_params(parts):
+    """The raw params of a probe for the raw members of a handshake's params (B4)."""
+    return b'{"_meta":{"%s":"%s","%s":%s,"%s":%s}}' % (
+        VERSION_KEY.encode("ascii"), MODERN_VERSION, CLIENT_KEY.encode("ascii"), parts["clientInfo"],
+        CAPABILITIES_KEY.encode("ascii"), parts["capabilities"])
+
+
+def read_start(raw, where):
+    """The raw members of the params of `initialize`. UsageError."""
+    try:
+        parts, told = members(raw), parse_json(raw)
+    except ValueError:
+        raise UsageError("%s is not a JSON object" % where) from None
+    info = told.get("clientInfo")
+    texts = [told.get("protocolVersion")] + ([info.get("name"), info.get("version")] if isinstance(info, dict) else [None])
+    try:
+        entry_key("", told.get("capabilities"), "")
+    except ValueError as error:
+        raise UsageError("%s: %s" % (where, error)) from None
+    if not all(isinstance(text, str) and text for text in texts) or not isinstance(told.get("capabilities"), dict):
+        raise UsageError("%s must have protocolVersion, an object capabilities, and clientInfo with name and version" % where)
+    return parts
+
+
+def read_probes(raw, where):
+    """The raw params of each probe of a JSON array. UsageError."""
+    try:
+        items = parse_json(raw)
+    except ValueError:
+        raise UsageError("%s is not a JSON array" % where) from None
+    if not isinstance(items, list) or not all(
+            isinstance(item, dict) and item.get("method") == DISCOVER and isinstance(item.get("params"), dict) for item in items):
+        raise UsageError('%s must be an array of {"method":"%s","params":{...}}' % (where, DISCOVER))
+    return [members(item)["params"] for item in elements(raw)]
+
+
+def check_client(given):
+    """UsageError for options of --check that stand alone, and for a client that nobody knows."""
+    for name in ("as", "json-errors"):
+        if name in given and not given.get("check"):
+            raise UsageError("%s goes with --check only" % name)
+    if given.get("as", next(iter(KNOWN_CLIENTS))) not in KNOWN_CLIENTS:
+        raise UsageError("as: %r is no client that is known here; these are: %s" % (given["as"], ", ".join(KNOWN_CLIENTS)))
+
+
+def check_command(options, settings, plan, json_errors):
+    """Run one check, and tell what it found in one line of JSON."""
+    start_s, streams = monotonic_s(), StandardStreams()
+    try:
+        store, trouble = load_store(options)
+        if trouble:
+            raise CheckFailed("saving cache: %s" % trouble, "saving")
+        check = Check(options, settings, plan, store.recording)
+        check.run(store)
+    except CheckFailed as error:
+        if json_errors:
+            say(report_text({"ok": False, "error": str(error), "stage": error.stage}))
+        raise LazyError("check failed: %s" % error) from None
+    except Exception as error:  # the server is dead by now
+        raise Bug("internal error, please report it: %s" % error_place(error)) from error
+    finally:
+        streams.restore()
+    prune_daily(options.cache_dir)
+    report = check_report(check.findings.eras, plan, options, monotonic_s() - start_s)
+    return say(report_text(dict(report, cachePath=absolute_path(store.path))))
+
+
+def check_report(eras, plan, options, took_s):
+    """What a check tells (B13), but for the file's path."""
+    main = eras.get("legacy") or eras["modern"]
+    info = object_of(parse_json(main.server_info))
+    report = {
+        "beforeRequests": len(plan.probes), "durationMs": int(took_s * 1000), "lists": main.lists, "ok": True,
+        "eras": [era for era in ("modern", "legacy") if era in eras], "protocolVersion": main.version,
+        "scope": [word for word, _ in options.scope], "version": VERSION,
+        "serverInfo": {name: info[name] for name in ("name", "version") if name in info}}
+    return report if plan.client is None else dict(report, **{"as": plan.client})
+
+
+def report_text(value):
+    """One line of JSON: sorted, ASCII, `<>&` escaped (B13)."""
+    text = canonical(value)
+    for c in "<>&":
+        text = text.replace(c, "\\u%04x" % ord(c))
+    return text + "\n"
 
 
 # -- demo --------------------------------------------------------------------------
@@ -13006,15 +13424,6 @@ def example_call(tool, arguments):
         pause(min(float(arguments["seconds"]), 60.0))
         return "waited"
     raise PeerError("Unknown tool", -32602)
-
-
-def own_command():
-    """The words that start this program again."""
-    path = absolute_path(__file__)
-    seen = program_stat(path)
-    if seen is None:  # inside a zipapp
-        return [sys.executable, "-I", absolute_path(sys.argv[0])]
-    return [path] if seen[2] else [sys.executable, "-I", "-S", path]
 
 
 def children_of(pid):

@@ -90,6 +90,7 @@ def test_g10_5_with_wake_a_tool_call_starts_them_and_tools_list_still_does_not(b
     hub.relay.finish()
 
 
+@slow
 def test_g10_3_the_monitor_stops_when_nobody_uses_the_hub(box):
     """Two hubs: the second one, which never stops, is the clock."""
     quiet, clock = clocked(box, [], healthMonitor=dict(QUICK, idleTimeout=250)), clocked(
@@ -105,6 +106,7 @@ def test_g10_3_the_monitor_stops_when_nobody_uses_the_hub(box):
         hub.relay.finish()
 
 
+@slow
 def test_g10_4_a_monitor_that_is_off_looks_at_nothing(box):
     off, clock = clocked(box, [entry("s", box.fake())], healthMonitor=dict(QUICK, enabled=False, wake=True)), clocked(
         box, []
@@ -119,6 +121,7 @@ def test_g10_4_a_monitor_that_is_off_looks_at_nothing(box):
         hub.relay.finish()
 
 
+@slow
 def test_g10_5_a_look_does_not_keep_a_server_awake(box):
     """Its idle time ends although the monitor looks at it meanwhile; and no look starts it again (case 180)."""
     fake = box.fake()
@@ -136,6 +139,7 @@ def test_g10_5_a_look_does_not_keep_a_server_awake(box):
 # --------------------------------------------------------------------------------- what is no death
 
 
+@slow
 def test_case_180_a_silent_ping_is_no_death_and_is_told_once(box):
     """The case: the same process, healthy, after thirty looks; here after five, and told once, not 362 times a day."""
     mute = box.fake(hang_at=["ping"])
@@ -167,6 +171,7 @@ def test_case_180_a_server_without_ping_is_alive(box):
     hub.relay.finish()
 
 
+@slow
 def test_case_180_a_server_that_works_hard_is_not_taken_for_dead(box):
     """A single thread that computes for a while answers no ping; its call ends as it should."""
     fake = box.fake()
@@ -231,6 +236,7 @@ def test_case_187_a_server_that_ends_after_each_call_serves_every_call(box):
     hub.relay.finish()
 
 
+@slow
 @pytest.mark.parametrize("how", ["closeout", "deaf"])
 def test_case_180_a_server_whose_pipe_is_shut_is_dead_although_its_process_lives(box, how):
     """Its output is closed, or its input. The next call has a new process, the old one is ended."""
@@ -248,14 +254,17 @@ def test_case_180_a_server_whose_pipe_is_shut_is_dead_although_its_process_lives
     hub.relay.finish()
 
 
+@slow
 def test_case_034_a_start_that_timed_out_leaves_nothing_behind(box):
-    """Before the error goes out the group is dead: the lock that it held is free for the next start."""
+    """When the error goes out the group is killed: the lock that it held is free for the next start."""
     lock = box.path / "lock"
     fake = box.fake(lock=str(lock), hang_at=["initialize"], children=["sleeper"])
-    hub = Hub(box, [entry("s", fake, startTimeout=200)])
+    hub = Hub(box, [entry("s", fake, startTimeout=700)])
     code, text = hub.refused("s", "pid")
-    assert code == "SERVER_TIMEOUT" and "0.2 s" in text and "startTimeout" in text
-    assert not [pid for pid in [fake.pid()] + fake.descendants() if alive(pid)]
+    assert code == "SERVER_TIMEOUT" and "0.7 s" in text and "startTimeout" in text
+    assert not alive(fake.pid())
+    for pid in fake.descendants():  # killed, too; nobody waits until an orphan has noticed
+        until(lambda: not alive(pid), 0.5, "the end of its child")
     row = hub.rows()["s"]
     assert (row["state"], row["healthy"]) == ("failing", False) and "startTimeout" in row["error"]
     fake.set(hang_at=[])
@@ -317,6 +326,7 @@ def test_case_182_concurrent_calls_share_one_failing_start(box):
     hub.relay.finish()
 
 
+@slow
 def test_case_181_a_server_that_comes_back_is_used_again(box):
     """A call behind the next try starts it; nothing of the failure stays in its row."""
     fake = box.fake(die="exit3")
@@ -332,6 +342,7 @@ def test_case_181_a_server_that_comes_back_is_used_again(box):
     hub.relay.finish()
 
 
+@slow
 def test_case_181_with_wake_a_server_that_comes_back_is_healthy_without_a_call(box):
     fake = box.fake(die="exit3")
     hub = Hub(box, [entry("s", fake)], healthMonitor=dict(QUICK, timeout=5000, wake=True))
@@ -363,6 +374,7 @@ def test_case_182_a_start_that_lived_long_enough_forgets_the_failures_before(box
 # ------------------------------------------------------------------------------------ states and words
 
 
+@slow
 def test_g6_7_every_state_has_its_word_its_health_and_its_reason(box):
     slow_start, stubborn, live = box.fake(boot=0.5), box.fake(eof_wait=0.4), box.fake()
     hub = Hub(

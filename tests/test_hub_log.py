@@ -571,6 +571,7 @@ def test_case_201_a_server_that_floods_without_end_slows_nobody(box):
 # ---------------------------------------------------------------------- a log that nobody reads, or cannot
 
 
+@slow
 def test_case_201_a_log_that_is_not_read_holds_nothing_up(box):
     """Its pipe is full: calls go on. What is read later are whole lines, one of which tells what is missing."""
     fifo = str(box.path / "fifo")

@@ -216,6 +216,7 @@ def test_g2_3_the_advice_of_an_error_is_what_mends_it(box):
 # -------------------------------------------------------------------------------- calls under way
 
 
+@slow
 def test_g11_5_case_191_open_calls_end_normally_and_new_ones_go_to_the_new_set(box):
     old, new, removed = box.fake(words=["--old"]), box.fake(words=["--new"]), box.fake()
     hub = Hub(box, [entry("changed", old), entry("removed", removed)])
@@ -275,6 +276,7 @@ def test_g11_1_a_reload_during_a_start_leaves_an_unchanged_server_alone(box):
     hub.relay.finish()
 
 
+@slow
 def test_g11_5_the_hub_answers_while_a_stubborn_server_is_being_ended(box):
     """The ladder of what was removed takes its time; nobody waits for it, and two generations may end at once."""
     flags = {"ignore_eof": True, "ignore": ["SIGTERM", "SIGINT", "SIGHUP"], "children": ["stubborn"]}

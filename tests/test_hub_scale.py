@@ -186,7 +186,7 @@ def test_issue_6_two_hundred_servers_of_which_fifty_are_broken(box):
     found = said(hub.relay.result(batch))
     print("%d calls while %d servers were broken: longest %.0f ms" % (len(took), len(bad), max(took) * 1000))
     assert (
-        max(took) < 4.0 and statistics.median(took) < 1.0
+        max(took) < 2.0 and statistics.median(took) < 0.25
     )  # a live server takes a millisecond; the machine may be busy
     assert sorted(found) == sorted(names)
     for name in names:

@@ -251,7 +251,7 @@ NOW = "def now(record=Record):\n"
     ("# Owns:   now", "# Owns:   `later`", "`later` is not in this file"),
     # (h) budgets
     ("def main():", "\n" * 1100 + "def main():", "L15 has 1113 lines, limit 1.5 x 700"),
-    ("def main():", "\n" * 12500 + "def main():", "hand-written lines, limit 12500"),
+    ("def main():", "\n" * 13000 + "def main():", "hand-written lines, limit 13000"),
 ])
 def test_check_layers_finds(broken, old, new, finding):
     status, said = check("check_layers.py", broken(old, new))
@@ -279,7 +279,7 @@ def test_an_elif_chain_is_not_deep(broken):
 def test_sizes_are_printed_beside_their_budgets(broken):
     done = tool("check_layers.py", "--sizes", "--module", broken())
     assert re.search(r"^L1 VALUES +\d+ +300 ", done.stdout, re.M)
-    assert re.search(r"^hand-written +%d +12500 " % LAYERED.count("\n"), done.stdout, re.M)
+    assert re.search(r"^hand-written +%d +13000 " % LAYERED.count("\n"), done.stdout, re.M)
 
 
 def test_a_file_without_layers_is_told(tmp_path):
@@ -466,8 +466,8 @@ def checkout(tmp_path):
     """Runs a copy of tools/test.py, by itself in a checkout, with the stub as the Python."""
     (tmp_path / "tools").mkdir()
     copy, stub = tmp_path / "tools" / "test.py", tmp_path / "stub"
-    with open(os.path.join(ROOT, "tools", "test.py")) as file:
-        copy.write_text(file.read())
+    for name in ("test.py", "shards.py"):
+        shutil.copy(os.path.join(ROOT, "tools", name), str(tmp_path / "tools" / name))
     stub.write_text(STUB)
     stub.chmod(0o755)
 
@@ -643,3 +643,18 @@ def test_embed_tells_a_copy_from_its_original_and_makes_one(tmp_path):
             pytest.skip("the module has no place for the copy yet")
     done = tool("embed.py", "--check")
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_two_halves_run_every_test_file_and_tell_the_worse_status(tmp_path):
+    sys.path.insert(0, os.path.join(ROOT, "tools"))
+    import shards
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    for name, body in (("a", "assert True"), ("b", "assert False"), ("c", "assert 1")):
+        (tests / ("test_%s.py" % name)).write_text("def test_%s():\n    %s\n" % (name, body))
+    first, second = shards.halves(str(tests))
+    assert sorted(os.path.basename(path) for path in first + second) == ["test_a.py", "test_b.py", "test_c.py"] and first and second
+    command = [sys.executable, "-c", "import sys; sys.exit(1 if any('test_b' in word for word in sys.argv) else 0)"]
+    assert shards.run_tests(command, str(tmp_path)) == 1
+    (tests / "test_b.py").unlink()
+    assert shards.run_tests(command, str(tmp_path)) == 0

@@ -173,6 +173,8 @@ LISTEN = b'{"method":"subscriptions/listen","params":%b,"notifications":{"toolsL
 MODERN_LIST = b'{"method":"tools/list","params":%b},"jsonrpc":"2.0","id":1}\n' % ENVELOPE
 INITIALIZED = b'{"method":"notifications/initialized","jsonrpc":"2.0"}\n'
 LIST = b'{"method":"tools/list","jsonrpc":"2.0","id":1}\n'
+HUB_CALL = (b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"invoke_command","arguments":'
+            b'{"server":"bench","command_name":"echo","parameters":{"text":""}}}}\n')
 STEP_S = 60.0       # no single step takes a tenth of this, even on a loaded machine
 
 
@@ -319,6 +321,14 @@ class Bench:
         self.caches += cold
         cache = os.path.join(self.work_dir, "cold%d" % self.caches if cold else "warm")
         return Process(self, [self.relay_file, "--cache-dir", cache, *options, "--", *self.server_argv])
+
+    def hub(self):
+        """A hub with the server behind it; it says nothing of a good run."""
+        path = os.path.join(self.work_dir, "servers.json")
+        with open(path, "w") as file:
+            json.dump({"servers": [{"name": "bench", "description": "The server", "command": self.server_argv}],
+                       "logging": {"level": "error"}}, file)
+        return Process(self, [self.relay_file, "hub", "--config", path, "--cache-dir", os.path.join(self.work_dir, "hub")])
 
     def warm_up(self):
         """In both eras twice: one compiles the bytecode and makes the recording, the other proves that it serves."""
@@ -475,20 +485,22 @@ def row_switches(bench):
 
 
 def row_latency(bench):
-    with bench.closing(bench.direct(), bench.copy(), bench.relay()) as kinds:
-        spent = [[] for _ in kinds]
-        for process in kinds:
+    call = call_line(b"echo")
+    with bench.closing(bench.direct(), bench.copy(), bench.relay(), bench.hub()) as kinds:
+        spent, lines = [[] for _ in kinds], [call, call, call, HUB_CALL]
+        for process, line in zip(kinds, lines):
             process.greet()
-            process.ask(call_line(b"echo"))
+            process.ask(line)
         for block in bench.times(60, 6):
-            for k in (block % 3, (block + 1) % 3, (block + 2) % 3):
+            for k in ((block + step) % len(kinds) for step in range(len(kinds))):
                 for _ in range(50):
                     start_s = time.perf_counter()
-                    kinds[k].ask(call_line(b"echo"))
+                    kinds[k].ask(lines[k])
                     spent[k].append((time.perf_counter() - start_s) * 1e6)
-    direct, copy, relay = (median(times) for times in spent)
+    direct, copy, relay, hub = (median(times) for times in spent)
     yield ratio("added latency of a small call, p50 (direct %.0f us)" % direct, "us", copy - direct, relay - direct,
                 2.0, 1.3)
+    yield Row("  hub call: over the relay's added latency, p50", "us", relay - direct, hub - direct, hub - relay, 1500, 500)
 
 
 def throughput(bench, data, lines, work, repetitions):

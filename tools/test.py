@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from shards import run_tests
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGES = ["pytest", "pytest-timeout", "tomli-w"]
@@ -139,8 +138,10 @@ def main(words):
     except Trouble as trouble:
         print("tools/test.py: %s" % trouble, file=sys.stderr)
         return 2
-    command = [inner, "-m", "pytest"]
-    return subprocess.call(command + words, cwd=ROOT) if words else run_tests(command, ROOT)
+    if words:
+        return subprocess.call([inner, "-m", "pytest"] + words, cwd=ROOT)
+    from shards import run_tests
+    return run_tests([inner, "-m", "pytest"], ROOT)
 
 
 if __name__ == "__main__":
