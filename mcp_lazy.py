@@ -4991,10 +4991,8 @@ class Troubles:
         """An error for every open request; the server's own are called off."""
         taken = self._relay.flights.take_all()
         sent = [flight for flight in taken if not flight.queued]
-        if any(flight.method not in HARMLESS for flight in sent):
-            done = "a call that was sent may have been carried out; "
-        else:
-            done = "nothing was carried out; "
+        unclear = any(flight.method not in HARMLESS for flight in sent)
+        done = "a call that was sent may have been carried out; " if unclear else "nothing was carried out; "
         self._answer(sent, self.text(what, tail, done + advice))
         self._answer([flight for flight in taken if flight.queued], self.text(
             what, tail, "the request was not sent; " + advice))
@@ -5004,6 +5002,7 @@ class Troubles:
         """The same error for all of `flights`; those of one batch as one array (A7.15)."""
         error, batches = error_object(-32000, text), {}
         for flight in flights:
+            self._relay.log("%s answered with an error" % flight.method, 2)
             if flight.batch:
                 batches.setdefault(flight.batch, []).append(flight.id_raw)
             else:
@@ -5518,6 +5517,7 @@ class Relay:
             return
         if self.settings.drain_s and self.flights and event.cause == "end of input":
             self._draining = True
+            self.log("%s: waiting for open requests" % event.cause, 1)
             self.out.append(SetTimer("drain", self.now_s + self.settings.drain_s))
             return
         self.leave(event)
@@ -9557,7 +9557,8 @@ def commit(target, order, plan, found, result):
         if keeps:
             restore_metadata(target, found.metadata_raw)
         if isinstance(error, OSError):
-            raise LazyError("cannot write in %s: %s; %s is as it was" % (target.folder, error.strerror or error, target.path)) from None
+            where = target.path if str(error.strerror).startswith("its ") else target.folder  # its owner, its attributes
+            raise LazyError("cannot write %s: %s; %s is as it was" % (where, error.strerror or error, target.path)) from None
         raise
     if not keeps and found.metadata_raw is not None:
         trouble = remove_file(target.metadata_path)
@@ -10674,6 +10675,9 @@ PASSED_ON = {"roots/list": "roots", "sampling/createMessage": "sampling", "elici
 ASLEEP_UP, STARTING_UP, LIVE_UP, STOPPING_UP, FAILING_UP = "asleep", "starting", "live", "stopping", "failing"
 STDERR_KEPT_BYTES, DRAIN_S, LEAVE_S, RELIST_S = 64 * 1024, 5.0, 2.0, 0.5
 FIRST_BACKOFF_S, DETAIL_BYTES = 0.5, 1000
+# So long a discovery waits for a start before it says "still starting" (case 139): below the minute after which most
+# clients give up, above what a package runner takes that has to fetch its package.
+DISCOVERY_WAIT_S = 30.0
 # Of these failures a caller learns that they came with a discovery by the tool that it called.
 KEPT_CODES = ("INVALID_COMMAND", "MISSING_ENV_VAR", "AUTH_FAILED", "AUTH_REQUIRED", "SERVER_UNREACHABLE")
 # Open requests of the client, and their bytes; one more is refused at once. Not reading the client would keep back
@@ -11154,7 +11158,7 @@ def first_state(hub, server):
 async def discover(upstream):
     """Start a server of which nothing is known, and list its tools. HubError."""
     try:
-        await list_tools(upstream, await upstream.live(upstream.patience_s()))
+        await list_tools(upstream, await upstream.live(max(upstream.patience_s(), DISCOVERY_WAIT_S)))
     except HubError as error:
         failed = HubError(str(error), error.code if error.code in KEPT_CODES else "DISCOVERY_FAILED", error.details, error.suggestion)
         failed.next_try_ms = error.next_try_ms
@@ -11168,6 +11172,9 @@ async def list_tools(upstream, session):
         try:
             cursor = pages.add(await quietly(upstream, session, ("tools/list", "tools/list"), b'{"cursor":%s}' % cursor if cursor else b"{}"))
         except Refused as error:
+            if error.rpc_code == METHOD_NOT_FOUND:  # a server of prompts or resources only
+                pages.pages, cursor = [b'{"tools":[]}'], None
+                continue
             raise HubError("%s refused tools/list: %s" % (upstream.name, error_text({"error": error.raw})), "DISCOVERY_FAILED", None, None) from None
         except PeerError as error:
             raise HubError("%s: its list of tools is not usable: %s" % (upstream.name, error), "DISCOVERY_FAILED", None, None) from None
@@ -12295,7 +12302,8 @@ def config_command(words):
     if set(words) & {"-h", "-help", "--help"}:
         return say(CONFIG_USAGE)
     if not words or words[0] not in ACTIONS:
-        raise UsageError("config needs one of its words: %s (config --help tells more)" % ", ".join(ACTIONS))
+        raise UsageError("config needs one of its words, %s%s (config --help tells more)" % (
+            ", ".join(ACTIONS), ", not %r" % words[0] if words else ""))
     action, environment = words[0], current_environment()
     given, others = read_words(words[1:], ACTION_OPTIONS[action], "config " + action)
     if others:
@@ -12384,7 +12392,7 @@ def client_of(given, environment):
     if client is None:
         raise UsageError("config: --client is one of %s" % ", ".join(one.name for one in CLIENTS))
     if ("server" in given) == given.get("all", False) or given.get("server") == "":
-        raise UsageError("config: --server NAME, or --all")
+        raise UsageError("config: give either --server NAME or --all")
     if "project" in given and client.name != "claude":
         raise UsageError("config: --project is for claude")
     return client
@@ -12713,14 +12721,14 @@ class RelayTrials:
 # -- hub ---------------------------------------------------------------------------
 
 HUB_USAGE = """usage: mcp-lazy hub [--config FILE] [options]
-       mcp-lazy hub check [--config FILE] [--json] [NAME...]
-       mcp-lazy hub import --client C [--file F] [--server NAME]... [--output FILE]
+       mcp-lazy hub check [--config FILE] [--cache-dir D] [--json] [NAME...]
+       mcp-lazy hub import --client C [--file F] [--project DIR] [--server NAME]... [--output FILE [--merge] [--json]]
 
 Serves all servers of a servers.json on stdin and stdout as one MCP server with four tools. The file: --config, the
 variable LAZY_MCP_CONFIG, or servers.json in ~/.config/mcp-lazy or ~/.config/lazy-mcp.
 
   check   start each server once, record what it has, print a table; exit status 1 if one of them failed
-  import  write a servers.json from the registrations of a client
+  import  write a servers.json from the registrations of a client, to stdout or to a new file; --merge adds to one
 
   --request-timeout MS  limit for silence in a call (10000)
   --cache-dir D         folder of the recordings, if not the relay's

@@ -966,3 +966,20 @@ def test_search(box):
     for wrong in ({}, {"query": ""}, {"query": 7}, {"query": "x", "limit": 0}, {"query": "x", "limit": "many"}):
         assert hub.failure("search_commands", **wrong).code == "INVALID_PARAMETERS"
     assert (known.starts(), unknown.starts()) == (starts, 0) and children(hub.pid) == []
+
+
+NO_TOOLS = """import json, sys
+for line in sys.stdin:
+    said = json.loads(line)
+    if "id" in said:
+        body = {"result": {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "n", "version": "1"}}}
+        if said["method"] != "initialize":
+            body = {"error": {"code": -32601, "message": "none of mine"}}
+        print(json.dumps(dict(body, jsonrpc="2.0", id=said["id"])), flush=True)
+"""
+
+
+def test_a_server_without_tools_has_none_and_that_is_no_failure(box):
+    """It may have prompts or resources only: -32601 to tools/list is an answer."""
+    hub = start(box, [{"name": "none", "description": "d", "command": [sys.executable, "-c", NO_TOOLS]}])
+    assert json.loads(hub.tool("list_commands", server="none")["content"][0]["text"]) == []
