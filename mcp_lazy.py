@@ -3475,7 +3475,7 @@ def older_recording(options):
 # L6b STANDIN - what the relay says in somebody's place           [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L5 L6
-# Used by: L7 L8 L9
+# Used by: L7 L8 L9 L14
 # Owns:   Shelf, Ask, Listings, OwnRequests, Streams
 # Never:  reads a clock, touches a descriptor
 # Tests:  tests/test_l06b_standin.py, tests/test_modern.py
@@ -9822,7 +9822,10 @@ HUB_MEMBERS = frozenset((
     " resources watch resultMode transport $schema").split())
 # Variables whose values everybody may see, and words that are no secret wherever they stand.
 HARMLESS_NAMES = frozenset("PATH HOME LANG LANGUAGE LC_ALL USER LOGNAME SHELL TERM TMPDIR TZ PWD HOSTNAME".split())
-HARMLESS_WORDS = frozenset("true false null none error warn warning info debug trace production test stdio".split())
+HARMLESS_WORDS = frozenset((
+    "true false null none error warn warning info debug trace production test stdio"
+    # Words of our own texts: to hide them would make each message unreadable.
+    " server servers tool tools command commands call exit exited status name names list live config file").split())
 
 # The kinds of members: what has to stand there, and a function that gives the value or None for a wrong one.
 A_FLAG = "true or false", lambda value: value if isinstance(value, bool) else None
@@ -9924,7 +9927,7 @@ class Reading:
 
     def hide(self, text):
         """`text` is a secret, as it is and as JSON spells it; and so are its lines: output comes line by line."""
-        if text in [self.environment.get(name) for name in HARMLESS_NAMES]:
+        if text == self.path or text in [self.environment.get(name) for name in HARMLESS_NAMES]:
             return
         for piece in {text}.union(line.strip() for line in text.split("\n")):
             for raw in piece.encode("utf-8", "surrogateescape"), json_string(piece)[1:-1]:
@@ -10453,7 +10456,8 @@ def redacted_text(text, secrets):
 def stderr_end(raw, secrets, most):
     """The last `most` characters of a server's stderr, from a whole word on; hidden first and then cut."""
     text = redacted_text(_text_of(raw), secrets).strip()
-    return text if len(text) <= most else text[-most:].partition("\n" if "\n" in text[-most:] else " ")[2]
+    end = text[-most:]
+    return text if len(text) <= most else end.partition("\n" if "\n" in end else " ")[2] or end
 
 
 _Stderr = record("_Stderr", "splitter since_wall_s lines bytes left_out",
@@ -10635,7 +10639,7 @@ def classify_failure(stderr_text, exit_text, phase):
 # ============================================================================
 # L14 HUB - many servers behind four meta-tools, all asleep       [mixed, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L5 L6 L8 L8c L9 L11 L13b L13c
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L8 L8c L9 L11 L13b L13c
 # Used by: L14b
 # Owns:   HubSession, Gate, Catalogue, Upstream, META_TOOLS, MetaTools, Methods, Face, Hub, hub_path, load_hub_config, run_hub
 # Never:  starts a server for `tools/list`, for `list_servers` or for a look at its health
@@ -10739,7 +10743,7 @@ class UpstreamDriver:
 class HubSession(Checked):
     """The session with one running server of the hub.
 
-    progress: {token: callback}; asking: requests of its own that the client has not answered; has_answered: a request behind
+    progress: {token: callback}; asking: {id: task} of its own requests that the client has not answered; has_answered: a request behind
     the handshake; is_silent: it did not answer a ping.
     """
     __slots__ = ("progress", "asking", "has_answered", "is_silent", "_upstream")
@@ -10749,7 +10753,12 @@ class HubSession(Checked):
 
     def __init__(self, driver, upstream):
         super().__init__(driver)
-        self.progress, self.asking, self.has_answered, self.is_silent, self._upstream = {}, 0, False, False, upstream
+        self.progress, self.asking, self.has_answered, self.is_silent, self._upstream = {}, {}, False, False, upstream
+
+    def withdraw(self):
+        """Nobody waits for what it asked the client for."""
+        for task in list(self.asking.values()):
+            task.cancel()
 
     def is_open(self):
         """Does somebody wait for an answer of it?"""
@@ -10772,8 +10781,10 @@ class HubSession(Checked):
         if face.is_full():
             self._loop.watch(self._stdout_fd)
             face.when_read(self._resume)
-        else:
-            super()._read()
+            return
+        super()._read()
+        if self._splitter.too_long:
+            self._upstream.lost(self, "wrote a line of more than %d bytes" % MAX_LINE_BYTES)
 
     def _resume(self):
         if not self._output_closed and self.link.stdout_fd is not None:
@@ -10897,14 +10908,14 @@ class Catalogue:
 class Upstream:
     """One server of the hub: its state, its process, what is known of its commands."""
     __slots__ = ("server", "state", "error", "latency_ms", "checked_s", "calls", "used_s", "declared", "hub", "_session", "_driver",
-                 "_starting", "_stopped", "_catalogue", "_backoff", "_since_s", "_relisting")
+                 "_starting", "_stopped", "catalogue", "_backoff", "_since_s", "_relisting")
 
     def __init__(self, hub, server):
         self.server, self.hub = server, hub
         self.state, self.error = first_state(hub, server)
         self.latency_ms = self.checked_s = self._session = self._starting = self._stopped = self._driver = None
         self.calls, self.used_s, self.declared, self._since_s, self._relisting = 0, 0.0, {}, 0.0, False
-        self._backoff, self._catalogue = Backoff(FIRST_BACKOFF_S), Catalogue(hub, self)
+        self._backoff, self.catalogue = Backoff(FIRST_BACKOFF_S), Catalogue(hub, self)
 
     name = property(lambda self: self.server.name)
     pid = property(lambda self: self._session.pid if self._session else None)
@@ -10932,16 +10943,13 @@ class Upstream:
 
     def commands(self):
         """[tool (dict)] as recorded or listed, None if nothing is known yet."""
-        return None if self.server.error or self.server.kind == "remote" else self._catalogue.commands(self.declared)
+        return None if self.server.error or self.server.kind == "remote" else self.catalogue.commands(self.declared)
 
     async def listed(self):
         """`commands`, from the server itself where nothing is known. HubError."""
-        if self.commands() is None or not self._catalogue.used():
+        if self.commands() is None or not self.catalogue.used():
             await self.hub.gate.passed(self._counted(discover(self)))
         return self.commands() or []
-
-    def learn(self, pages):
-        self._catalogue.listed(self.declared, pages)
 
     # -- the process
 
@@ -10953,8 +10961,7 @@ class Upstream:
     def usable(self):
         """HubError at once while it cannot be used: its configuration, or a try that is not yet due."""
         if self.state in ("error", "unsupported") or self.next_try_ms():
-            self.error.next_try_ms = self.next_try_ms()
-            raise self.error
+            raise not_now(self.error, self.next_try_ms())
 
     async def live(self, patience_s=None):
         """The session; one start for all that wait, which goes on when they stop waiting. HubError."""
@@ -11005,7 +11012,7 @@ class Upstream:
         if not is_handshake(raw):
             raise HubError("%s answered its handshake without a protocolVersion" % self.name, "SERVER_UNREACHABLE", None, None)
         session.notify("notifications/initialized")
-        self._catalogue.record(self.declared, "initialize", [bytes(raw)])
+        self.catalogue.record(self.declared, "initialize", [bytes(raw)])
 
     async def _failed_start(self, error, start_s):
         """End what was started; the HubError with what its stderr said."""
@@ -11042,6 +11049,7 @@ class Upstream:
         if self._session is session:  # else somebody else was quicker
             self._session = None
             session.fail(PeerError("the server was stopped" if self.state == STOPPING_UP else "the server ended without an answer"))
+            session.withdraw()
             session.close()
             self.driver().sink.end()
 
@@ -11052,8 +11060,9 @@ class Upstream:
             self.become(FAILING_UP, HubError("%s %s" % (self.name, why), "SERVER_CRASHED", self.stderr_end(), None))
             self.hub.tasks.start(self._end())
 
-    async def stop(self):
-        """The ladder; the state is asleep behind it. What is dead already is closed."""
+    async def stop(self, why="the hub ended"):
+        """The ladder; the state is asleep behind it. What is dead already is closed. why: for calls that are open still."""
+        self._session is not None and self._session.fail(PeerError(why))
         if self._stopped is not None:
             await self._stopped
         elif self.state in (LIVE_UP, STARTING_UP):
@@ -11146,6 +11155,14 @@ class Upstream:
             self._relisting = False
 
 
+def not_now(error, wait_ms):
+    """The HubError for a call that comes while nothing is tried; wait_ms: until the next try, None for never."""
+    text = "%s; not tried again for %.1f s" % (error, wait_ms / 1000) if wait_ms else str(error)
+    refused = HubError(text, error.code, error.details, error.suggestion)
+    refused.next_try_ms = wait_ms
+    return refused
+
+
 def first_state(hub, server):
     """(state, HubError or None) of a server that nobody has used yet."""
     if server.error or hub.is_nested:
@@ -11178,7 +11195,7 @@ async def list_tools(upstream, session):
             raise HubError("%s refused tools/list: %s" % (upstream.name, error_text({"error": error.raw})), "DISCOVERY_FAILED", None, None) from None
         except PeerError as error:
             raise HubError("%s: its list of tools is not usable: %s" % (upstream.name, error), "DISCOVERY_FAILED", None, None) from None
-    upstream.learn(pages.pages)
+    upstream.catalogue.listed(upstream.declared, pages.pages)
 
 
 async def quietly(upstream, session, named, params_raw, progress=None):
@@ -11215,6 +11232,8 @@ async def quietly(upstream, session, named, params_raw, progress=None):
                        upstream.stderr_end(), None) from None
     except (HubError, Cancelled):
         session.cancel(ident)
+        if not session.is_open():
+            session.withdraw()
         raise
     finally:
         hub.loop.clear_timer(timer)
@@ -11227,7 +11246,7 @@ def answer_server(upstream, session, env, line):
     if env.method == "ping":
         session.answer(env.id_raw, False, b"{}")
     elif PASSED_ON.get(env.method) in upstream.declared and upstream.hub.face.open:
-        upstream.hub.tasks.start(pass_on(upstream.hub, session, env, line))
+        session.asking[env.id_key] = upstream.hub.tasks.start(pass_on(upstream.hub, session, env, line))
     elif env.method == "roots/list":
         session.answer(env.id_raw, False, b'{"roots":[]}')
     else:
@@ -11235,16 +11254,19 @@ def answer_server(upstream, session, env, line):
 
 
 async def pass_on(hub, session, env, line):
-    """While the client thinks, the server is not silent: it waits."""
-    session.asking += 1
+    """While the client thinks, the server is not silent: it waits. When its calls are over, the client is told to forget it."""
+    ident, future = hub.face.ask(env.method, members(line).get("params"))
     try:
-        session.answer(env.id_raw, False, await hub.face.ask(env.method, members(line).get("params")))
+        session.answer(env.id_raw, False, await future)
     except Refused as error:
         session.answer(env.id_raw, True, error.raw or error_object(-32603, "the client gave no answer"))
     except PeerError as error:
         session.answer(env.id_raw, True, error_object(-32603, str(error)))
+    except Cancelled:
+        hub.face.withdraw(ident)
+        session.answer(env.id_raw, True, error_object(-32603, "the call that asked for it is over"))
     finally:
-        session.asking -= 1
+        session.asking.pop(env.id_key, None)
 
 
 def commands_of(pages):
@@ -11347,8 +11369,9 @@ class MetaTools:
         """The Upstream of a name. HubError for an unknown one."""
         found = self._hub.upstreams.get(name) if isinstance(name, str) else None
         if found is None:
-            near = ", ".join(sorted(self._hub.upstreams)[:20])
-            raise HubError("there is no server %r" % str(name)[:100], "SERVER_NOT_FOUND", None, "the servers are: %s" % near if near else None)
+            near = ", ".join(sorted(one for one in self._hub.upstreams if "\0" not in one)[:20])
+            what = "server is missing" if name is None else "there is no server %r" % str(name)[:100]
+            raise HubError(what, "INVALID_PARAMETERS" if name is None else "SERVER_NOT_FOUND", None, "the servers are: %s" % near if near else None)
         return found
 
     # -- list_servers
@@ -11534,8 +11557,9 @@ def flattened(call, upstream, command, given, stray):
     if "parameters" not in given and isinstance(properties, dict) and all(name in properties for name in stray):
         raw = b"{%s}" % b",".join(json_string(name) + b":" + given[name] for name in stray)
         return raw, "%s stood beside parameters; put them into it" % ", ".join(stray)
+    meant = list(members(given["arguments"])) if stray == ["arguments"] and given["arguments"][:1] == b"{" else stray
     shape = b'{"server":%s,"command_name":%s,"parameters":{%s}}' % (json_string(upstream.name), json_string(command), b",".join(
-        json_string(name) + b":..." for name in stray))
+        json_string(name) + b":..." for name in meant))
     raise HubError("invoke_command does not know %s" % ", ".join(stray)[:200], "INVALID_PARAMETERS", None, "call it as %s" % shape.decode("utf-8"))
 
 
@@ -11551,7 +11575,9 @@ def refused_call(server, command, error):
         rpc = parse_json(error.raw)
     except ValueError:
         rpc = None
-    rpc = rpc if isinstance(rpc, dict) else {}
+    if not isinstance(rpc, dict):
+        what = "without result or error" if rpc is None else "with an error that is no object: %s" % pretty(rpc)[:200]
+        return HubError("%s of %s answered %s" % (command, server, what), "SERVER_UNREACHABLE", None, None)
     text = str(rpc.get("message") or "the server gave an error without a message")
     extra = "code %s" % rpc.get("code") + (", data %s" % pretty(rpc["data"]) if "data" in rpc else "")
     return HubError("%s (%s of %s answered: %s)" % (text, command, server, extra), "TOOL_ERROR", None, None, rpc)
@@ -11623,11 +11649,12 @@ class Methods:
             raise PeerError("_meta has no object %s" % CAPABILITIES_KEY, INVALID_PARAMS)
         hints = {"resultType": b'"complete"', "ttlMs": b"0", "cacheScope": b'"private"'}
         if method == DISCOVER:
-            return with_members(self._welcome(b'"supportedVersions":["%s"],' % HUB_MODERN.encode("ascii")), hints)
+            raw = self._welcome(b'"supportedVersions":["%s"],' % HUB_MODERN.encode("ascii"))
+            return with_members(raw, dict(hints, _meta=b"{%s:%s}" % (json_string(SERVER_KEY), members(raw)["serverInfo"])))
         if method in ("ping", "initialize", "logging/setLevel"):
             raise PeerError("%s is no method of %s" % (method, HUB_MODERN), METHOD_NOT_FOUND)
         raw = await self._served(method, params, params_raw)
-        if method in LISTS or method == "prompts/list":
+        if method in LISTS or method in ("prompts/list", "resources/read"):
             return with_members(raw, hints)
         return raw if b'"resultType"' in raw and "resultType" in members(raw) else with_members(raw, {"resultType": b'"complete"'})
 
@@ -11817,13 +11844,18 @@ class Face:
     # -- requests of servers
 
     def ask(self, method, params_raw):
-        """A Future of the client's raw result. Refused, PeerError."""
+        """(id, Future of the client's raw result). Refused, PeerError."""
         self._count += 1
         future, ident = Future(), "mcp-lazy-hub-%d" % self._count
         self._asked[id_key_of(ident, spell_id(ident))] = future
         params = b',"params":' + params_raw if params_raw else b""
         self._write(b'{"jsonrpc":"2.0","id":%s,"method":%s%s}\n' % (spell_id(ident), json_string(method), params))
-        return future
+        return ident, future
+
+    def withdraw(self, ident):
+        """The client need not answer this any more."""
+        if self._asked.pop(id_key_of(ident, spell_id(ident)), None) is not None and self.open:
+            self._write(CANCELLED % spell_id(ident))
 
     def _answered(self, env, line):
         future = self._asked.pop(env.id_key, None)
@@ -12028,6 +12060,7 @@ class Hub:
                        event="service_start", pid=this_pid())
         for warning in self.config.warnings:
             self.log.event("error", warning, wall_s(), event="config_warning")
+        self._tell_wrong()
         self._watch_file()
         try:
             while not self._over:
@@ -12099,9 +12132,16 @@ class Hub:
         self.log.event("info", "reloaded: %d added, %d removed, %d modified, %d unchanged" % (
             len(added), len(removed), len(modified), len(unchanged)), wall_s(), event="config_reload_success",
             added=added, removed=removed, modified=modified)
+        self._tell_wrong()
         self._watch_file()
         if self.tools.summaries() != summaries and self.face.open:
             self.face.notify("notifications/tools/list_changed")
+
+    def _tell_wrong(self):
+        """A line for each server that cannot be used as it is written (case 199)."""
+        for upstream in self.upstreams.values():
+            if upstream.error is not None and upstream.state in ("error", "unsupported"):
+                self.log.event("error", str(upstream.error), wall_s(), event="server_state", server=upstream.name, state=upstream.state)
 
     def _files_now(self):
         return load_hub_config(self._files.path, self._files.environment, self._files.flags)
@@ -12111,7 +12151,7 @@ class Hub:
         end_s = monotonic_s() + DRAIN_S
         while upstream.calls and monotonic_s() < end_s:
             await self.tasks.sleep(0.02)
-        await upstream.stop()
+        await upstream.stop("the hub stopped it, its entry was changed or removed by a reload,")
         self._retired.remove(upstream)
         if not self._retired:
             self._learn()
@@ -12781,7 +12821,7 @@ RELAY_MEMBERS = {"start-timeout": "startTimeout", "stop-grace": "stopGrace", "ca
 SILENT_OPTIONS = frozenset("idle-stop idle-timeout-min stderr name fill verbose no-argv0".split()).union(RELAY_MEMBERS)
 TAKEN_MEMBERS = frozenset((
     "type command args env environment url serverUrl httpUrl headers http_headers env_http_headers bearer_token_env_var"
-    " cwd enabled disabled description path source transport").split())
+    " cwd enabled disabled description path source transport enabled_tools disabled_tools startup_timeout_sec tool_timeout_sec").split())
 REMOVALS = {"claude": "mcp remove -s user", "gemini": "mcp remove -s user", "qwen": "mcp remove -s user",
             "codex": "mcp remove", "grok": "mcp remove", "copilot": "mcp remove", "cline": "mcp uninstall"}
 
@@ -12807,6 +12847,7 @@ class Import:
                 raise found
             entry.update(self._remote(told) if isinstance(found, Remote) else self._local(found))
             entry.update({"cwd": self._text(told["cwd"], "cwd")} if told.get("cwd") else {})
+            entry.update(codex_members(told))
             entry.update({"enabled": False} if told.get("enabled") is False or told.get("disabled") is True else {})
             self._lost("members", {key for key in set(told) - TAKEN_MEMBERS if told[key] not in ([], {}, ["*"], False)})
             self.entries.append(entry)
@@ -13004,7 +13045,10 @@ def hub_import(words):
         path, added = target.path, put_servers(target, absolute_path(output), work.entries, given.get("merge", False))
         work.notes += ["%s: is in %s already" % (name, path) for name in names if name not in added]
     work.notes += [] if names else ["%s: nothing was imported" % source.path]
-    advice = import_advice(source, given.get("file"), names, path) if names else ""
+    local = [entry["name"] for entry in work.entries if "url" not in entry]
+    work.notes += ["%s: stays in %s, the hub of this version does not reach remote servers" % (entry["name"], client.name)
+                   for entry in work.entries if "url" in entry]
+    advice = import_advice(source, given.get("file"), local, path) if local else ""
     status = EXIT_FAILED if work.failed or not names else EXIT_OK
     sys.stderr.write("".join("mcp-lazy: %s\n" % printable(note).replace("\n", " ") for note in work.notes))
     if given.get("json"):
@@ -13012,6 +13056,19 @@ def hub_import(words):
         return say(canonical(dict(report, instead=advice)) + "\n") or status
     sys.stderr.write(advice)
     return status if output or not names else say(servers_text(work.entries).decode("utf-8")) or status
+
+
+def codex_members(told):
+    """What Codex says of tools and times, as the hub says it; a tool that was blocked must not become callable."""
+    only, never, found = told.get("enabled_tools"), told.get("disabled_tools"), {}
+    rules = [{"pattern": name, "action": "allow"} for name in only or () if type(name) is str]
+    rules += [{"pattern": name, "action": "deny"} for name in never or () if type(name) is str]
+    if isinstance(only, list) or rules:
+        found["permissions"] = {"default": "deny" if isinstance(only, list) else "allow", "rules": rules}
+    for name, member in (("startup_timeout_sec", "startTimeout"), ("tool_timeout_sec", "requestTimeout")):
+        if type(told.get(name)) in (int, float) and told[name] > 0:
+            found[member] = max(1, int(told[name] * 1000))
+    return found
 
 
 def import_advice(source, file, names, path):

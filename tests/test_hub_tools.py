@@ -133,7 +133,17 @@ class TestImport:
                 '[mcp_servers.w.env_http_headers]\nX-A = "VAR_A"\n')
         done = importing(shelf, "codex", text, env=shelf.env(TOK=SECRET, VAR_A=SECRET))
         assert done.out["servers"][0]["headers"] == {"X-A": "${VAR_A}", "Authorization": "Bearer ${TOK}"}
-        assert "w: members that a hub does not have: startup_timeout_sec" in done.said
+        assert done.out["servers"][0]["startTimeout"] == 9000 and "w: stays in codex" in done.said and "take the others out" not in done.said
+
+    def test_tools_that_codex_blocks_stay_blocked(self, shelf):
+        """And its limits are the hub's."""
+        text = ('[mcp_servers.a]\ncommand = "x"\nenabled_tools = ["one", "two"]\ndisabled_tools = ["two"]\ntool_timeout_sec = 120\n'
+                '[mcp_servers.b]\ncommand = "y"\ndisabled_tools = ["rm"]\n')
+        first, second = importing(shelf, "codex", text).out["servers"]
+        allow, deny = [[{"pattern": name, "action": action} for name in names] for names, action in (
+            (("one", "two"), "allow"), (("two",), "deny"))]
+        assert first["permissions"] == {"default": "deny", "rules": allow + deny} and first["requestTimeout"] == 120000
+        assert second["permissions"] == {"default": "allow", "rules": [{"pattern": "rm", "action": "deny"}]}
 
     @pytest.mark.parametrize("client, text, written, note", [
         ("claude", "a ${SET} b", "a ${SET} b", None), ("claude", "${SET:-dflt}", "${SET}", "SET is set"),
@@ -365,7 +375,7 @@ class TestAdvice:
         assert status == 1 and out == b""  # read as a hub, which is left out
         words = re.findall(r'"((?:[^"\\]|\\.)*)"', text)
         assert words[words.index("--config") - 1:][:3] == ["hub", "--config", str(path)]
-        assert done.out["servers"] == ["std", "web"] and "std, web, from" in advice
+        assert done.out["servers"] == ["std", "web"] and "\n  std, from" in advice, "the remote one stays where it is"
 
     def test_how_to_take_the_others_out(self, box):
         (box.home / ".claude.json").write_text(json.dumps({"mcpServers": {"a b": {"command": "c"}}}))
