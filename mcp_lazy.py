@@ -1418,6 +1418,11 @@ class SignalPipe:
         """The set of signal numbers that came since the last call."""
         return set(read_some(self.fd) or b"")
 
+    def ignore(self):
+        """All is done: a signal that comes while the interpreter ends, which sets handlers back, must not change the exit status."""
+        for signum in STOP_SIGNALS:
+            _signal.signal(signum, _signal.SIG_IGN)
+
 
 def signal_name(signum):
     """SIGSEGV for 11."""
@@ -5773,10 +5778,9 @@ class Driver:
             options.log_file == options.stderr_log)
         store.attach(self.journal)
         self.link = self._wake = self._status = None
-        self._events, self._busy, self._stall_s = [], False, FLUSH_STALL_S
+        self._events, self._busy, self._stall_s, self._failed = [], False, FLUSH_STALL_S, False
         self.client = ClientLink(options.max_line_bytes)
-        self._failed, self._save_wanted, self._watched = False, False, None
-        self._streams, self._signals = StandardStreams(), SignalPipe()
+        self._save_wanted, self._watched, self._streams, self._signals = False, None, StandardStreams(), SignalPipe()
 
     def post(self, event):
         """Hand an event to the engine and carry out what it says; one at a time."""
@@ -6005,6 +6009,7 @@ class Driver:
             self.link.close()
         self.processes.wait_for_all(END_WAIT_S)
         self.store.finish()
+        self._signals.ignore()
         self._streams.restore()
         self.processes.close()
         self.loop.close()
