@@ -10648,7 +10648,7 @@ def classify_failure(stderr_text, exit_text, phase):
 # Used by: L14b
 # Owns:   HubSession, Gate, Catalogue, Upstream, META_TOOLS, MetaTools, Methods, Face, Hub, hub_path, load_hub_config, run_hub
 # Never:  starts a server for `tools/list`, for `list_servers` or for a look at its health
-# Tests:  tests/test_hub.py, tests/test_hub_reload.py, tests/test_hub_health.py
+# Tests:  tests/test_hub.py, tests/test_hub_calls.py, tests/test_hub_breaks.py, tests/test_hub_reload.py
 # ----------------------------------------------------------------------------
 # Theory: a hub is an MCP server towards one client and a client of many servers. A
 # command is the pair (server, command); nothing is renamed, and the list of tools
@@ -10814,6 +10814,7 @@ class HubSession(Checked):
         self._write((error_line if is_error else result_line)(id_raw, raw))
 
     def cancel(self, ident):
+        self._waiting.pop(ident, None)
         self.notify("notifications/cancelled", b'{"requestId":%s}' % spell_id(ident))
 
 
