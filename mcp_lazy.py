@@ -10751,7 +10751,7 @@ class HubSession(Checked):
     progress: {token: callback}; asking: {id: task} of its own requests that the client has not answered; has_answered: a request behind
     the handshake; is_silent: it did not answer a ping.
     """
-    __slots__ = ("progress", "asking", "has_answered", "is_silent", "_upstream")
+    __slots__ = ("progress", "asking", "has_answered", "is_silent", "noise", "_upstream")
 
     # Little at a time: one server that floods would hold up the answers of all others.
     id_prefix, read_bytes = "hub-", 16 * 1024
@@ -10759,6 +10759,7 @@ class HubSession(Checked):
     def __init__(self, driver, upstream):
         super().__init__(driver)
         self.progress, self.asking, self.has_answered, self.is_silent, self._upstream = {}, {}, False, False, upstream
+        self.noise = ""
 
     def withdraw(self):
         """Nobody waits for what it asked the client for."""
@@ -10804,7 +10805,8 @@ class HubSession(Checked):
             self._upstream.heard(env.method)
 
     def _noise(self, line):
-        """Servers print what they like; it is no message."""
+        """Servers print what they like; it is no message. The first of it tells why there is no other."""
+        self.noise = self.noise or bytes(line[:200]).decode("utf-8", "replace")
 
     def _give_up(self):
         super()._give_up()
@@ -11022,12 +11024,13 @@ class Upstream:
 
     async def _failed_start(self, error, start_s):
         """End what was started; the HubError with what its stderr said."""
-        exit_text = self._session.exited.value if self._session and self._session.exited.done else None
+        session = self._session
+        exit_text, noise = (session.exited.value if session.exited.done else None, session.noise) if session else (None, "")
         await self._end()
-        tail = self.stderr_end()
+        tail, text = self.stderr_end(), str(error) + ("; its stdout is no JSON-RPC, it begins: %s" % printable(noise) if noise else "")
         code, suggestion = classify_failure(tail or "", exit_text, "start") if error.code in ("SERVER_CRASHED", "SERVER_TIMEOUT") else (error.code, error.suggestion)
-        failed = HubError(str(error), code, tail, suggestion)
-        self._backoff.failed(str(error), monotonic_s())
+        failed = HubError(text, code, tail, None if noise and code == "SERVER_TIMEOUT" else suggestion)
+        self._backoff.failed(text, monotonic_s())
         self.become(FAILING_UP, failed, monotonic_s() - start_s)
         return failed
 

@@ -116,3 +116,9 @@ def test_a_call_that_a_reload_stops_is_told_so(box):
     path.write_text(path.read_text().replace("the server odd", "another one"))
     hub.signal(1)
     assert "by a reload" in hub.failed(call, timeout=12).text
+
+
+def test_a_server_that_talks_garbage_is_not_called_slow(box):
+    hub = start(box, [entry("garbage", ["sh", "-c", "while read x; do echo 'Welcome to my server'; done"], startTimeout=400)])
+    text = hub.invoke_fails("garbage", "x").text
+    assert "no JSON-RPC, it begins: Welcome to my server" in text and "startTimeout\" of this server" not in text
