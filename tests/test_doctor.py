@@ -374,15 +374,15 @@ def test_4_a_working_folder_that_is_gone(place):
 
 def test_4_projects_of_claude(place):
     text = {"mcpServers": {"user": entry("npx")}, "projects": {
-        "/work/one": {"mcpServers": {"p": entry("npx")}},
+        "/projects/one": {"mcpServers": {"p": entry("npx")}},
         "/it's here": {"mcpServers": {"p": entry("npx"), "r": REMOTE}}, "/none": {}}}
     place.put("claude", json.dumps(text).encode())
     rows = place.rows()
     assert [(row["project"], row["server"], row["kind"]) for row in rows] == [
-        (None, "user", "stdio"), ("/work/one", "p", "stdio"), ("/it's here", "p", "stdio"),
+        (None, "user", "stdio"), ("/projects/one", "p", "stdio"), ("/it's here", "p", "stdio"),
         ("/it's here", "r", "remote")]
     lines = place.table()
-    assert len(lines) == 4 and "/work/one" in lines[1] and "/it's here" in lines[2]
+    assert len(lines) == 4 and "/projects/one" in lines[1] and "/it's here" in lines[2]
     place.config("wrap", "claude", "p", "--project", "/it's here")
     assert [row["wrapped"] for row in place.rows()] == [False, False, True, False]
 

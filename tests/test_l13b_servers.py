@@ -159,7 +159,7 @@ def test_what_a_server_may_say():
                  forwardPrompts=True, lazyProbe=True, tags=["t"], examples=["plain", {"n": 1.5}],
                  healthCheck={"timeout": 5})
     assert one.error is None
-    assert (one.cwd, one.stderr, one.start_timeout_s, one.request_timeout_s) == ("/srv/work/x", "/home/u/log", 1.0, 2.5)
+    assert (one.cwd, one.stderr, one.start_timeout_s, one.request_timeout_s) == ("/srv/data/x", "/home/u/log", 1.0, 2.5)
     assert (one.idle_stop_s, one.stop_grace_s, one.forward_prompts) == (60.0, 0.25, True)
     assert one.examples == ["plain", {"n": 1.5}]
     assert server(cwd="~/w").cwd == "/home/u/w" and server(cwd="rel").cwd == "rel"
@@ -518,7 +518,7 @@ def test_where_variables_are_put_in():
         "clientId": "tok-12345", "clientSecret": "s-tok-12345", "extraHeaders": {"X": "tok-12345"}}
     assert literal.argv == ["x", "${TOKEN}", "${NOT_SET}"] and literal.error is None
     assert literal.description == "${TOKEN}"
-    assert expanded.argv == ["/srv/work/x", "--t", "tok-12345"]
+    assert expanded.argv == ["/srv/data/x", "--t", "tok-12345"]
     assert {b"tok-12345", b"s-tok-12345", b"Bearer tok-12345"} <= config.secrets
 
 
