@@ -10679,7 +10679,7 @@ def classify_failure(stderr_text, exit_text, phase):
 HUB_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07")
 HUB_MODERN = "2026-07-28"
 # What the hub says to its servers; the version of a plain --check, so that its recordings serve.
-UPSTREAM_VERSION, UPSTREAM_LEGACY_ONLY = "2025-06-18", "the server speaks only a revision that the hub does not"
+UPSTREAM_VERSION = "2025-06-18"
 PASSED_ON = {"roots/list": "roots", "sampling/createMessage": "sampling", "elicitation/create": "elicitation"}
 ASLEEP_UP, STARTING_UP, LIVE_UP, STOPPING_UP, FAILING_UP = "asleep", "starting", "live", "stopping", "failing"
 STDERR_KEPT_BYTES, DRAIN_S, LEAVE_S, RELIST_S = 64 * 1024, 5.0, 2.0, 0.5
@@ -11303,7 +11303,7 @@ META_TOOLS = (
 SEARCH_TOOL = ("search_commands", "Find commands of all servers by words in names and descriptions. Starts no server.",
                '{"query":{"type":"string"},"limit":{"type":"integer"}}', ("query",))
 SHOWN_OF_A_TOOL = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-MOST_FOUND, SUMMARY_CHARACTERS = 20, 200
+MOST_FOUND = 20
 
 Call = record("Call", "arguments raw meta progress", "One call of a meta-tool: decoded and raw arguments, the client's `_meta` (raw members), its progress token (raw) or None")
 
