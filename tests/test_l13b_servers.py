@@ -17,7 +17,7 @@ from mcp_lazy import LazyError, UsageError, decision, read_hub_config, reload_pl
 
 PATH = "/etc/hub/servers.json"
 ENVIRONMENT = {"HOME": "/home/u", "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TOKEN": "tok-12345", "EMPTY": "",
-               "BASE": "https://h.example", "WORK": "/srv/work"}
+               "BASE": "https://h.example", "WORK": "/srv/data"}
 ONE = {"name": "a", "description": "one", "command": ["srv"]}
 CASES = Path(os.environ.get("MCP_LAZY_CASES", "/nowhere")) / "inputs"
 
