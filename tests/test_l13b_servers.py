@@ -489,7 +489,7 @@ def test_what_is_ignored_is_said():
     ("{file:/bytes}", "\udcff")])
 def test_expansion_in_env(text, value):
     """G3.1, G3.3, G3.4: one pass; what is missing stays as it is, with a warning."""
-    read = files(__t=b"in ${TOKEN}\n", __home__u__t=b"home\r\n", __srv__work__t=b"work", __crlf=b"a\r\n\r\n",
+    read = files(__t=b"in ${TOKEN}\n", __home__u__t=b"home\r\n", __srv__data__t=b"work", __crlf=b"a\r\n\r\n",
                  __two=b"a\n\n", __void=b"\n",
                  __bytes=b"\xff\n", **{"__%NOT_SET%": b"percent", "C:__x": b"drive"})
     config = load({"servers": [dict(ONE, env={"A": text})]}, read_file=read)
