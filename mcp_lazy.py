@@ -9335,6 +9335,11 @@ class Conflict(LazyError):
     """The file is not what it was when it was read; nothing of ours is in it."""
 
 
+def changed_meanwhile(target):
+    """The Conflict for a file that another program has written since it was read."""
+    return Conflict("%s changed during editing; it was left as it is now. Close the program that writes it, and try again" % target.path)
+
+
 class Interrupt:
     """Signals that end a command: asked for at the points where nothing is half done."""
     __slots__ = ("_signals", "_loop", "_came")
@@ -9577,7 +9582,7 @@ def commit(target, order, plan, found, result):
 def must_be_as_read(target, found):
     """Conflict unless the file is the one that was read: same inode, owner, mode and bytes."""
     if not is_file(target.path, found.facts, found.raw):
-        raise Conflict("%s changed during editing; it was left as it is now. Close the program that writes it, and try again" % target.path)
+        raise changed_meanwhile(target)
 
 
 def write_backup(target, raw):
@@ -9675,7 +9680,7 @@ def check_displaced(target, found, temporary, ours):
         raise Conflict("%s was written twice while it was edited: compare it with %s, which is another program's version, and remove that" % (
             target.path, temporary))
     close_quietly_unlink(temporary)
-    raise Conflict("%s changed during editing; it was left as it is now. Close the program that writes it, and try again" % target.path)
+    raise changed_meanwhile(target)
 
 
 def is_file(path, facts, raw):
@@ -10838,7 +10843,10 @@ class Gate:
                 await turn
             except BaseException:  # who stops waiting gives the turn on, if it has come meanwhile
                 coroutine.close()
-                self._waiting.remove(turn) if turn in self._waiting else self._left()
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
+                else:
+                    self._left()
                 raise
         try:
             return await coroutine
@@ -11071,7 +11079,8 @@ class Upstream:
 
     async def stop(self, why="the hub ended"):
         """The ladder; the state is asleep behind it. What is dead already is closed. why: for calls that are open still."""
-        self._session is not None and self._session.fail(PeerError(why))
+        if self._session is not None:
+            self._session.fail(PeerError(why))
         if self._stopped is not None:
             await self._stopped
         elif self.state in (LIVE_UP, STARTING_UP):
@@ -11842,7 +11851,8 @@ class Face:
                 del self._tasks[env.id_key]
 
     def cancel_all(self):
-        list(map(Task.cancel, self._tasks.values()))
+        for task in list(self._tasks.values()):
+            task.cancel()
 
     def _notified(self, env, line):
         if env.method == "notifications/cancelled":
@@ -12167,15 +12177,17 @@ class Hub:
 
     def _watch_file(self):
         """With "watch": true a changed file is read a second after its last change (G11.5)."""
-        if self.config.watch:
-            now = file_identity(self.config.path)
-            before, self._watched = self._watched, (now, monotonic_s(), False) if self._watched is None or self._watched[0] != now else self._watched
-            if before is not None and before is self._watched and not before[2] and monotonic_s() - before[1] >= 1.0:
-                self._watched = (now, before[1], True)
-                self.reload()
-            elif before is None:
-                self._watched = (now, monotonic_s(), True)
-        self.loop.set_timer("watch", monotonic_s() + 1.0, self._watch_file) if self.config.watch else None
+        if not self.config.watch:
+            return
+        now, now_s = file_identity(self.config.path), monotonic_s()
+        if self._watched is None:  # as it was read
+            self._watched = (now, now_s, True)
+        elif self._watched[0] != now:
+            self._watched = (now, now_s, False)
+        elif not self._watched[2] and now_s - self._watched[1] >= 1.0:
+            self._watched = (now, now_s, True)
+            self.reload()
+        self.loop.set_timer("watch", now_s + 1.0, self._watch_file)
 
     # -- health
 

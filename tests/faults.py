@@ -368,24 +368,10 @@ class HalfWrite(Hook):
             raise OSError(self.code, os.strerror(self.code))
 
 
-class Kill(Hook):
-    """SIGKILL right before call `at`."""
-
-    deadly = True
-
-    def __init__(self, at):
-        self.at = at
-
-    def __call__(self, call):
-        if call.number == self.at:
-            self.report()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 class Signal(Hook):
     """SIGTERM to the process right before call `at`."""
 
-    deadly = True
+    deadly, signum = True, signal.SIGTERM
 
     def __init__(self, at):
         self.at = at
@@ -393,7 +379,13 @@ class Signal(Hook):
     def __call__(self, call):
         if call.number == self.at:
             self.report()
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), self.signum)
+
+
+class Kill(Signal):
+    """SIGKILL right before call `at`."""
+
+    signum = signal.SIGKILL
 
 
 class KillAfter(Hook):
