@@ -78,8 +78,9 @@ L0 to L8b run in every relay, what is below the cold line is not even loaded the
   L9 SESSION the client side of MCP    L11 CONFIG registrations, wrap and unwrap
   L9b CACHE  recordings for people     L11b EDIT the write of a client's file
   L10 TOML   generated, do not edit    L13b SERVERS what a servers.json says
-  L15 CLI    check, help, demo         L13c HUBLOG what a hub tells, and what not
-  L14b COMMANDS config, doctor, hub    L14 HUB   many servers behind four tools
+  L14b COMMANDS config, doctor, hub    L13c HUBLOG what a hub tells, and what not
+  L15 CLI    check, help, demo         L13d ASKING what servers ask the client
+                                       L14 HUB   many servers behind four tools
 
 Start reading at L7 (what happens), then L5 (processes), then L3 (every system call)."""
 # ============================================================================
@@ -147,7 +148,7 @@ TAIL_BYTES = 8 * 1024
 # L1 VALUES - records, errors, durations, words, secrets          [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L3 L4 L5 L6 L6b L7 L8 L8b L8c L9 L9b L10b L11 L11b L13b L13c L14 L14b L15
+# Used by: L3 L4 L5 L6 L6b L7 L8 L8b L8c L9 L9b L10b L11 L11b L13b L13c L13d L14 L14b L15
 # Owns:   Record, LazyError, UsageError, SpawnError, PeerError, Bug, error_place, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
 #         parse_duration, format_duration, parse_bool, seconds, printable, redact, secret_values, format_log_line
 # Never:  reads a clock, the environment or a file
@@ -357,7 +358,7 @@ def format_log_line(style, pid, stamp, text):
 # L2 BYTES - lines, JSON with spans, JSON-RPC envelopes, keys     [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L13b L13c L14 L14b L15
+# Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L13b L13c L13d L14 L14b L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
 #         envelopes_of, all_notifications, is_modern, progress_token, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
@@ -1213,7 +1214,7 @@ def errors_array(id_raws, error_raw):
 # L3 KERNEL - every system call                                    [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1
-# Used by: L4 L6 L8 L8b L8c L9 L9b L11 L11b L13c L14 L14b L15
+# Used by: L4 L6 L8 L8b L8c L9 L9b L11 L11b L13c L13d L14 L14b L15
 # Owns:   monotonic_s, wall_s, this_pid, filesystem_bytes, read_some, write_some, make_pipe, open_null, open_append,
 #         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, current_environment, own_environment,
 #         set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble, read_private_file,
@@ -1986,7 +1987,7 @@ def file_tail(path, size):
 # L4 LOOP - selector, timers, bounded output, tasks                [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L1 L3
-# Used by: L8 L9 L11b L14 L14b L15
+# Used by: L8 L9 L11b L13d L14 L14b L15
 # Owns:   Loop, Outbox, StderrSink, OwnLines, Journal, Future, Task, Tasks
 # Never:  blocks, except in the one wait of Loop.turn
 # Tests:  tests/test_l04_loop.py
@@ -2798,7 +2799,7 @@ class Errands:
 # L6 RECORD - recordings: keys, entries, file form, merge   [mostly pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3
-# Used by: L6b L7 L8 L8b L9 L9b L11b L14 L14b L15
+# Used by: L6b L7 L8 L8b L9 L9b L11b L13d L14 L14b L15
 # Owns:   SCHEMA, LISTS, LIST_MEMBER, program_words, file_key, Answer, Entry, entry_key, probe_keys, Recording,
 #         write_recording, merged_recording, import_older, Store, recorded_command, load_store, PageSet, ModernRequest, is_handshake, is_plain_listing, error_code, error_text, version_of
 # Never:  reads a clock; touches a file but in `Store` and `load_store`
@@ -2841,7 +2842,8 @@ LIST_MEMBER = {"tools/list": "tools", "prompts/list": "prompts", "resources/list
 LISTS = tuple(LIST_MEMBER)
 CAPABILITY_OF = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources",
                  "resources/templates/list": "resources"}
-INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, UNSUPPORTED_VERSION = -32600, -32601, -32602, -32022
+INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32600, -32601, -32602, -32603
+UNSUPPORTED_VERSION = -32022
 RECORDED_ERRORS = (METHOD_NOT_FOUND, UNSUPPORTED_VERSION)
 # What a cursor of ours begins with; and where a list is no longer read (opencode stops there, too).
 OWN_CURSOR, MAX_PAGES = "mcp-lazy:", 1000
@@ -4376,7 +4378,7 @@ class Streams:
 # L7 RELAY - the engine: one client, one server                   [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L1 L2 L5 L6 L6b
-# Used by: L8 L8b
+# Used by: L8 L8b L14
 # Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, Write,
 #         Served, Noise, Release, Save, Exit, Told, StartRequests, Troubles, Rest, Life,
 #         Books, ClientDesk, ServerDesk, Relay, RELAY_TABLE
@@ -6401,7 +6403,7 @@ def main():
 # L8c DISK - system calls that only commands make                 [I/O, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L3
-# Used by: L9 L9b L11b L14 L14b L15
+# Used by: L9 L9b L11b L13d L14 L14b L15
 # Owns:   FileFacts, read_whole, resolved_path, user_config_dir, write_private, write_beside, write_over, exchange,
 #         move_file, sync_dir, make_temporary_dir, folder_names, file_facts, remove_file, is_terminal, resident_kib
 # Never:  decides what a file should hold; runs in a relay
@@ -6604,6 +6606,11 @@ def sync_dir(path):
         close_quietly(fd)
 
 
+def random_hex(size_bytes):
+    """A text that nobody can guess: hexadecimal digits of so many random bytes."""
+    return posix.urandom(size_bytes).hex()
+
+
 def resident_kib(pid):
     """Resident memory of a process in KiB; 0 where /proc does not tell."""
     try:
@@ -6677,7 +6684,7 @@ def remove_file(path):
 # L9 SESSION - the client side of MCP, as coroutines; --check    [mixed, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L8 L8c
-# Used by: L9b L14 L14b L15
+# Used by: L9b L13d L14 L14b L15
 # Owns:   Session, Refused, Checked, Findings, Progress, Check, Plan, CheckFailed
 # Never:  is loaded by a relay's warm start
 # Tests:  tests/test_l09_session.py, tests/test_check.py
@@ -10284,7 +10291,7 @@ def reload_plan(old_config, new_config):
 # L13c HUBLOG - what the hub tells, and what it never tells       [pure, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3
-# Used by: L14 L14b
+# Used by: L13d L14 L14b
 # Owns:   Redaction, redacted, redacted_text, stderr_end, HubLog, HubError, error_result, classify_failure
 # Never:  writes a secret, a part of one or the length of one; raises out of a log call
 # Tests:  tests/test_l13c_hublog.py
@@ -10647,9 +10654,271 @@ def classify_failure(stderr_text, exit_text, phase):
     return "SERVER_TIMEOUT", 'its handshake was not over in time; "startTimeout" of this server gives it more'
 
 # ============================================================================
+# L13d ASKING - what servers ask, on its way to the client       [mixed, cold]
+# ----------------------------------------------------------------------------
+# Uses:   L1 L2 L3 L4 L6 L8c L9 L13c
+# Used by: L14
+# Owns:   ASKABLE, CARRIERS, Dialogue, Dialogues, Subscriptions, carrier_of, answer_server, ask_client
+# Never:  keeps a question whose call is over; has a call sent to its server a second time by itself
+# Tests:  tests/test_l13d_asking.py
+# ----------------------------------------------------------------------------
+# Theory: servers ask for roots, sampling and elicitation in two ways, and clients are
+# asked in two (protocol.md 2.4, 3.4). The hub joins each with each:
+#
+#   server        client with a handshake            client of 2026-07-28
+#   handshake     its request is passed on           the call waits, its request is answered input_required
+#   2026-07-28    a request, then the call is sent   the same, then the call is sent
+#                 again with the answers             again with the answers
+#
+# A Dialogue is one request of a client of 2026-07-28, through all requests that carry it:
+# the first, and for each round of questions one more, with the answers. Its work is
+# one task that goes on between them.
+#
+#   state     work ends   server asks      next request        cancelled   300 s
+#   CARRIED   answer      PARKED           -                   END         -
+#   PARKED    (kept)      (kept)           CARRIED (answers)   -           END
+#
+# PARKED is: has a requestState. That is a random text, known to nobody but whom it was
+# given to, and good for one request with the same params: nothing in it can be forged, nothing
+# replayed. END cancels the work, which cancels upstream and refuses what is still asked.
+#
+# A server with a handshake does not say for which of its calls it asks: the newest one
+# whose client offers what is asked for carries it.
+# What can still go wrong: with two calls open on such a server the question turns up in
+# the other one; its answer reaches the server all the same.
+# ----------------------------------------------------------------------------
+ASKABLE = {"roots/list": "roots", "sampling/createMessage": "sampling", "elicitation/create": "elicitation"}
+# Requests that may be answered `input_required`.
+CARRIERS = ("tools/call", "prompts/get", "resources/read")
+# How long a question waits for a person; calls that wait so at a time; rounds that a server may ask for.
+PARKED_S, MOST_PARKED, MOST_ROUNDS = 300.0, 256, 16
+# What a request says beyond the call itself.
+ROUND_MEMBERS = ("_meta", "inputResponses", "requestState")
+ANEW = "; send the call anew, without requestState and inputResponses"
+
+
+class Dialogue:
+    """One request of a client of 2026-07-28. offers: what can be asked (dict); progress: the raw token of its newest request."""
+    __slots__ = ("offers", "progress", "_method", "_parts", "_work", "_questions", "_news", "_count")
+
+    def __init__(self, method, parts, offers):
+        """parts: {name: raw} of its params."""
+        self.offers, self.progress, self._method = offers, None, method
+        self._parts = {name: raw for name, raw in parts.items() if name not in ROUND_MEMBERS}
+        self._work, self._questions, self._news, self._count = None, {}, Future(), 0
+
+    def begin(self, work):
+        """work: the Task that has its result."""
+        self._work = work
+        work.when_done(self._over)
+
+    def _over(self):
+        """The work ended: what was asked for it needs no answer."""
+        questions, self._questions = self._questions, {}
+        for _, _, future in questions.values():
+            future.fail(PeerError("the call that it asked for is over"))
+        self._news.set()
+
+    def end(self):
+        """Nobody carries it on."""
+        self._work.cancel()
+
+    def ask(self, method, params_raw):
+        """(key, Future of the client's raw result). PeerError when the call is over."""
+        self._count += 1
+        key, future = "ask-%d" % self._count, Future()
+        self._questions[key] = (method, params_raw, future)
+        self._news.set()
+        return key, future
+
+    def withdraw(self, key):
+        """The client need not answer this any more."""
+        self._questions.pop(key, None)
+
+    def take(self, answers):
+        """answers: {key: raw result} of the client."""
+        for key, raw in answers.items():
+            if key in self._questions:
+                self._questions.pop(key)[2].set(raw)
+
+    async def turn(self):
+        """The raw result when it is there; None as soon as the client has to be asked."""
+        while not self._work.done and not self._questions:
+            self._news = Future()
+            await self._news
+        return None if self._questions else await self._work
+
+    def questions(self, state):
+        """The raw `input_required` result."""
+        asked = [b'%s:{"method":%s%s}' % (json_string(key), json_string(method), b',"params":' + raw if raw else b"")
+                 for key, (method, raw, _) in self._questions.items()]
+        return b'{"resultType":"input_required","inputRequests":{%s},"requestState":%s}' % (
+            b",".join(asked), json_string(state))
+
+    def is_of(self, method, parts):
+        """Is that the same request, but for its answers?"""
+        theirs = {name: raw for name, raw in parts.items() if name not in ROUND_MEMBERS}
+        return method == self._method and theirs.keys() == self._parts.keys() and all(
+            raw == theirs[name] or canonical(parse_json(raw, exact=True)) == canonical(parse_json(theirs[name], exact=True))
+            for name, raw in self._parts.items())
+
+
+class Dialogues:
+    """The calls that wait for a client's answers, by the requestState that leads on; each leads on once."""
+    __slots__ = ("_loop", "_parked", "_limit_s")
+
+    def __init__(self, loop, limit_s=PARKED_S):
+        self._loop, self._parked, self._limit_s = loop, {}, limit_s
+
+    async def carry(self, dialogue):
+        """The raw result for the request that carries it now: the final one, or what is asked."""
+        try:
+            raw = await dialogue.turn()
+        except Cancelled:
+            dialogue.end()
+            raise
+        return with_members(raw, {"resultType": b'"complete"'}) if raw is not None else self._park(dialogue)
+
+    def _park(self, dialogue):
+        if len(self._parked) >= MOST_PARKED:
+            dialogue.end()
+            raise PeerError("too many calls wait for answers", INTERNAL_ERROR)
+        state = random_hex(16)
+        self._parked[state] = dialogue
+        self._loop.set_timer("parked-" + state, monotonic_s() + self._limit_s, lambda: self._taken(state).end())
+        return dialogue.questions(state)
+
+    def _taken(self, state):
+        self._loop.clear_timer("parked-" + state)
+        return self._parked.pop(state)
+
+    def resumed(self, method, parts):
+        """The Dialogue that a request carries on; it has its answers. PeerError."""
+        state, answers = parse_json(parts.get("requestState", b"null")), parts.get("inputResponses", b"{}")
+        if answers[:1] != b"{":
+            raise PeerError("inputResponses is no object", INVALID_PARAMS)
+        dialogue = self._parked.get(state) if isinstance(state, str) else None
+        if dialogue is None:
+            what = "there is no requestState" if state is None else "this requestState is unknown, used or expired"
+            raise PeerError(what + ANEW, INVALID_PARAMS)
+        if not dialogue.is_of(method, parts):
+            raise PeerError("this requestState belongs to a call with other params" + ANEW, INVALID_PARAMS)
+        dialogue.take(members(answers))
+        return self._taken(state)
+
+    def end(self):
+        for state in list(self._parked):
+            self._taken(state).end()
+
+
+def carrier_of(upstream, method, dialogue=None):
+    """What asks the client (`ask`, `withdraw`) for a server: a call of it, or the client's connection; None if neither can."""
+    wanted, face = ASKABLE.get(method), upstream.hub.face
+    for one in [dialogue] if dialogue is not None else reversed(upstream.callers):
+        if wanted in one.offers:
+            return one
+    return face if dialogue is None and wanted in upstream.declared and face.can_ask() else None
+
+
+def answer_server(upstream, session, env, line):
+    """A request of a server with a handshake: handed to the client if that can answer it (G4.3)."""
+    carrier = carrier_of(upstream, env.method)
+    if env.method == "ping":
+        session.answer(env.id_raw, False, b"{}")
+    elif carrier is not None:
+        session.asking[env.id_key] = upstream.hub.tasks.start(_pass_on(carrier, session, env, line))
+    elif env.method == "roots/list":
+        session.answer(env.id_raw, False, NO_ROOTS)
+    else:
+        session.answer(env.id_raw, True, error_object(METHOD_NOT_FOUND, "the hub's client does not offer %s" % env.method))
+
+
+NO_ROOTS = b'{"roots":[]}'
+
+
+async def _pass_on(carrier, session, env, line):
+    """While the client thinks, the server is not silent: it waits. When its calls are over, the client is told to forget it."""
+    key, future = carrier.ask(env.method, members(line).get("params"))
+    try:
+        session.answer(env.id_raw, False, await future)
+    except Refused as error:
+        session.answer(env.id_raw, True, error.raw or error_object(INTERNAL_ERROR, "the client gave no answer"))
+    except PeerError as error:
+        session.answer(env.id_raw, True, error_object(INTERNAL_ERROR, str(error)))
+    except Cancelled:
+        carrier.withdraw(key)
+        session.answer(env.id_raw, True, error_object(INTERNAL_ERROR, "the call that asked for it is over"))
+    finally:
+        session.asking.pop(env.id_key, None)
+
+
+async def ask_client(upstream, raw, dialogue):
+    """The members for the next round of a call that a server of 2026-07-28 answered `input_required`. HubError."""
+    asked, answers = [], {}
+    try:
+        parts = members(raw)
+        for key, request in members(parts.get("inputRequests", b"{}")).items():
+            question = members(request)
+            method = parse_json(question["method"])
+            carrier = carrier_of(upstream, method, dialogue)
+            if carrier is not None:
+                asked.append((key, carrier) + carrier.ask(method, question.get("params")))
+            elif method == "roots/list":
+                answers[key] = NO_ROOTS
+            else:
+                raise HubError("%s asks the client for %s, which it does not offer" % (upstream.name, printable(str(method))),
+                               "TOOL_ERROR", None, "call it from a client that offers this")
+        for key, _, _, future in asked:
+            answers[key] = await future
+    except (ValueError, KeyError, TypeError):
+        raise HubError("%s answered with questions that are none" % upstream.name, "SERVER_UNREACHABLE", None, None) from None
+    except PeerError as error:
+        raise HubError("the client did not answer what %s asks: %s" % (upstream.name, error), "TOOL_ERROR", None, None) from None
+    finally:
+        for _, carrier, key, future in asked:
+            if not future.done:
+                carrier.withdraw(key)
+    given = b"{%s}" % b",".join(json_string(key) + b":" + answer for key, answer in answers.items())
+    state = {"requestState": parts["requestState"]} if "requestState" in parts else {}
+    return dict(state, inputResponses=given) if answers else state
+
+
+class Subscriptions:
+    """The open `subscriptions/listen` of a client of 2026-07-28. write(line) takes what is to be sent."""
+    __slots__ = ("_write", "_open")
+
+    def __init__(self, write):
+        self._write, self._open = write, {}
+
+    async def listen(self, id_raw, wanted, granted):
+        """Hold one open, its acknowledgement sent; the raw result at our end of it. wanted: names asked for (dict)."""
+        kinds = {kind: True for kind in granted if wanted.get(kind) is True}
+        closed = Future()
+        self._open[id_raw] = (kinds, closed)
+        self._tell(id_raw, "notifications/subscriptions/acknowledged", b'"notifications":%s,' % canonical(kinds).encode("ascii"))
+        try:
+            await closed
+        finally:
+            self._open.pop(id_raw, None)
+        return b'{"resultType":"complete","_meta":{%s:%s}}' % (json_string(SUBSCRIPTION_KEY), id_raw)
+
+    def _tell(self, id_raw, method, params=b""):
+        self._write(b'{"jsonrpc":"2.0","method":%s,"params":{%s"_meta":{%s:%s}}}\n' % (
+            json_string(method), params, json_string(SUBSCRIPTION_KEY), id_raw))
+
+    def changed(self, kind, method):
+        for id_raw, (kinds, _) in list(self._open.items()):
+            if kind in kinds:
+                self._tell(id_raw, method)
+
+    def end(self):
+        for _, closed in list(self._open.values()):
+            closed.set()
+
+# ============================================================================
 # L14 HUB - many servers behind four meta-tools, all asleep       [mixed, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L8 L8c L9 L11 L13b L13c
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L7 L8 L8c L9 L11 L13b L13c L13d
 # Used by: L14b
 # Owns:   HubSession, Gate, Catalogue, Upstream, META_TOOLS, MetaTools, Methods, Face, Hub, hub_path, load_hub_config, run_hub
 # Never:  starts a server for `tools/list`, for `list_servers` or for a look at its health
@@ -10664,16 +10933,17 @@ def classify_failure(stderr_text, exit_text, phase):
 # recordings, same files and keys, and from its own listings, which are recorded in
 # turn. A start is shared by all that wait for it and goes on when they stop waiting. A server is
 # kept on JSON-RPC errors and on timeouts; only its exit, or an input that it does not take,
-# ends it. Quick failures are counted per server: the next try is put off, longer each time,
-# and until it is due callers get the last reason at once (L5's Backoff).
+# ends it. An exit is judged when all that was written before it is read: with status 0 and
+# nothing open it is asleep again, as after an idle stop. Quick failures are counted per server:
+# the next try is put off, longer each time, and until it is due callers get the last reason at
+# once (L5's Backoff).
 #
 # Every request of the client is a task. Its end, good or bad, is one line. A cancel
 # ends the task where it waits, which cancels downstream. Silence is what a call's limit
 # counts: each progress message starts it anew.
 #
-# What a server asks (roots, sampling, elicitation) is handed to the client if that has
-# declared it when the server was started; `ping` is answered here, an undeclared
-# `roots/list` with none, the rest is refused.
+# Servers get a handshake; one that refuses it and answers `server/discover` is spoken to in
+# 2026-07-28. What they ask goes the way of L13d.
 #
 # A reload reads and checks the file first, then swaps the whole set in one assignment. A server whose
 # entry is the same keeps its process; the old ones get time for their open calls.
@@ -10683,9 +10953,9 @@ def classify_failure(stderr_text, exit_text, phase):
 # ----------------------------------------------------------------------------
 HUB_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07")
 HUB_MODERN = "2026-07-28"
+HUB_CLIENT = b'{"name":"mcp-lazy-hub","version":%s}' % json_string(VERSION)
 # What the hub says to its servers; the version of a plain --check, so that its recordings serve.
 UPSTREAM_VERSION = "2025-06-18"
-PASSED_ON = {"roots/list": "roots", "sampling/createMessage": "sampling", "elicitation/create": "elicitation"}
 ASLEEP_UP, STARTING_UP, LIVE_UP, STOPPING_UP, FAILING_UP = "asleep", "starting", "live", "stopping", "failing"
 STDERR_KEPT_BYTES, DRAIN_S, LEAVE_S, RELIST_S = 64 * 1024, 5.0, 2.0, 0.5
 FIRST_BACKOFF_S, DETAIL_BYTES = 0.5, 1000
@@ -10699,6 +10969,9 @@ KEPT_CODES = ("INVALID_COMMAND", "MISSING_ENV_VAR", "AUTH_FAILED", "AUTH_REQUIRE
 MAX_OPEN, MAX_OPEN_BYTES = 4096, 2 * MAX_LINE_BYTES
 # Servers that are started only to be listed, at a time: a start costs a moment in which nobody is served.
 MOST_DISCOVERIES = 8
+# How long a start waits for the answer to a ping, and for the roots that were asked for before it.
+PING_WAIT_S, ROOTS_WAIT_S = 2.0, 10.0
+CLEAN_EXIT = describe_exit(0)
 HUB_MARK, HANGUP = b"MCP_LAZY_HUB", STOP_SIGNALS[2]
 PAGE_COMMANDS, PAGE_BYTES, LINE_CHARACTERS = 100, 32 * 1024, 200
 
@@ -10753,18 +11026,22 @@ class UpstreamDriver:
 class HubSession(Checked):
     """The session with one running server of the hub.
 
-    progress: {token: callback}; asking: {id: task} of its own requests that the client has not answered; has_answered: a request behind
-    the handshake; is_silent: it did not answer a ping.
+    progress: {token: callback}; asking: {id: task} of its own requests that the client has not answered; is_ready: its handshake is
+    over; has_answered: a request behind it; is_silent: it did not answer a ping; last_read: a Future, set when nothing more is read, to
+    whether a request was open then; is_modern: it speaks 2026-07-28.
     """
-    __slots__ = ("progress", "asking", "has_answered", "is_silent", "noise", "_upstream")
+    __slots__ = ("progress", "asking", "is_ready", "has_answered", "is_silent", "is_modern", "last_read", "noise", "_upstream")
 
     # Little at a time: one server that floods would hold up the answers of all others.
     id_prefix, read_bytes = "hub-", 16 * 1024
 
     def __init__(self, driver, upstream):
         super().__init__(driver)
-        self.progress, self.asking, self.has_answered, self.is_silent, self._upstream = {}, {}, False, False, upstream
-        self.noise = ""
+        self.progress, self.asking, self.is_silent, self.is_modern, self._upstream = {}, {}, False, False, upstream
+        self.is_ready, self.has_answered, self.last_read, self.noise = False, False, Future(), ""
+
+    def request(self, method, params_raw=b"{}"):
+        return super().request(method, stamped(params_raw, self._upstream.declared) if self.is_modern else params_raw)
 
     def withdraw(self):
         """Nobody waits for what it asked the client for."""
@@ -10813,7 +11090,12 @@ class HubSession(Checked):
         """Servers print what they like; it is no message. The first of it tells why there is no other."""
         self.noise = self.noise or bytes(line[:200]).decode("utf-8", "replace")
 
+    def _answered(self, key, parts):
+        self.has_answered = self.is_ready
+        super()._answered(key, parts)
+
     def _give_up(self):
+        self.last_read.set(self.is_open())
         super()._give_up()
         self._upstream.lost(self, "closed its output" if self._output_closed else "takes no more input")
 
@@ -10897,17 +11179,18 @@ class Catalogue:
                 self._keep(entry.answers["tools/list"].pages)
         return self._known
 
-    def listed(self, declared, pages):
+    def listed(self, session, pages):
         """What the server lists now."""
         self._keep(pages)
         left_out = sum(len(elements(members(raw).get("tools", b"[]"))) for raw in pages) - len(self._known)
         if left_out:
             self._hub.log.event("info", "%d entries of its tools have no name and are left out" % left_out, wall_s(), server=self._upstream.name)
-        self.record(declared, "tools/list", pages)
+        self.record(session, "tools/list", pages)
 
-    def record(self, declared, method, pages):
+    def record(self, session, method, pages):
         """Keep an answer where the next hub, and a relay, find it."""
-        store, key = self._opened(), entry_key(UPSTREAM_VERSION, declared, "")
+        version, era = (HUB_MODERN, "modern") if session.is_modern else (UPSTREAM_VERSION, "legacy")
+        store, key = self._opened(), entry_key(version, self._upstream.declared, "", era)
         if store is None:
             return
         entry = store.recording.entries.setdefault(key, Entry(*key))
@@ -10923,14 +11206,14 @@ class Catalogue:
 
 class Upstream:
     """One server of the hub: its state, its process, what is known of its commands."""
-    __slots__ = ("server", "state", "error", "latency_ms", "checked_s", "calls", "used_s", "declared", "hub", "_session", "_driver",
+    __slots__ = ("server", "state", "error", "latency_ms", "checked_s", "calls", "callers", "used_s", "declared", "hub", "_session", "_driver",
                  "_starting", "_stopped", "catalogue", "_backoff", "_since_s", "_relisting")
 
     def __init__(self, hub, server):
         self.server, self.hub = server, hub
         self.state, self.error = first_state(hub, server)
         self.latency_ms = self.checked_s = self._session = self._starting = self._stopped = self._driver = None
-        self.calls, self.used_s, self.declared, self._since_s, self._relisting = 0, 0.0, {}, 0.0, False
+        self.calls, self.callers, self.used_s, self.declared, self._since_s, self._relisting = 0, [], 0.0, {}, 0.0, False
         self._backoff, self.catalogue = Backoff(FIRST_BACKOFF_S), Catalogue(hub, self)
 
     name = property(lambda self: self.server.name)
@@ -10961,10 +11244,10 @@ class Upstream:
         """[tool (dict)] as recorded or listed, None if nothing is known yet."""
         return None if self.server.error or self.server.kind == "remote" else self.catalogue.commands(self.declared)
 
-    async def listed(self):
+    async def listed(self, dialogue=None):
         """`commands`, from the server itself where nothing is known. HubError."""
         if self.commands() is None or not self.catalogue.used():
-            await self.hub.gate.passed(self._counted(discover(self)))
+            await self.hub.gate.passed(self._counted(discover(self), dialogue))
         return self.commands() or []
 
     # -- the process
@@ -10994,6 +11277,7 @@ class Upstream:
     async def _start(self):
         while self._stopped is not None:
             await self._stopped
+        self.usable()
         start_s = monotonic_s()
         self.declared = self.hub.methods.declared()
         self.become(STARTING_UP)
@@ -11005,30 +11289,18 @@ class Upstream:
                 session = self._session = HubSession(self.driver(), self)
             except SpawnError as error:
                 raise HubError("%s cannot be started: %s" % (self.name, error), "INVALID_COMMAND", None, self.hub.advice()) from None
-            await self.hub.tasks.deadline(limit_s, self._handshake(session), late)
+            await self.hub.tasks.deadline(limit_s, shake_hands(self, session), late)
+            await roots_given(self, session)
         except HubError as error:
             raise await self._failed_start(error, start_s) from None
         self._since_s = monotonic_s()
         self.latency_ms = int((self._since_s - start_s) * 1000)
+        session.is_ready = True
         self.become(LIVE_UP)
         self.touch()
         if self.commands() is not None:
             self.relist()
         return session
-
-    async def _handshake(self, session):
-        params = b'{"protocolVersion":"%s","capabilities":%s,"clientInfo":{"name":"mcp-lazy-hub","version":%s}}' % (
-            UPSTREAM_VERSION.encode("ascii"), canonical(self.declared).encode("ascii"), json_string(VERSION))
-        try:
-            raw = await session.request("initialize", params)
-        except Refused as error:
-            raise HubError("%s refused the handshake: %s" % (self.name, error_text({"error": error.raw})), "SERVER_UNREACHABLE", None, None) from None
-        except PeerError as error:
-            raise HubError("%s: %s" % (self.name, error), "SERVER_CRASHED", None, None) from None
-        if not is_handshake(raw):
-            raise HubError("%s answered its handshake without a protocolVersion" % self.name, "SERVER_UNREACHABLE", None, None)
-        session.notify("notifications/initialized")
-        self.catalogue.record(self.declared, "initialize", [bytes(raw)])
 
     async def _failed_start(self, error, start_s):
         """End what was started; the HubError with what its stderr said."""
@@ -11043,24 +11315,28 @@ class Upstream:
         return failed
 
     def ended(self, text):
-        session = self._session  # whose process is reaped
+        """Its process is reaped. If it went by itself, it is judged when all that it wrote is read."""
+        session = self._session
         if session is None:
             return
-        was_open = session.is_open()
         session.ended(text)
-        if self.state != LIVE_UP:
-            return
+        if self.state == LIVE_UP:
+            self._stopped = Future()
+            self.become(STOPPING_UP)
+            self.hub.tasks.start(self._bury(session, text))
+
+    async def _bury(self, session, text):
+        was_open = await session.last_read
         if was_open or not session.has_answered:
             self._backoff.failed(text, monotonic_s())
         else:  # servers may end when they have done their work
             self._backoff.succeeded()
-        self.become(FAILING_UP, HubError("%s ended by itself (%s)" % (self.name, text), "SERVER_CRASHED", self.stderr_end(), None))
-        self.hub.tasks.start(self._forget(session))
-
-    async def _forget(self, session):
-        """Give the descriptors of a dead session back, when its last words were read."""
-        await self.hub.tasks.sleep(DRAIN_WAIT_S)
+        is_crash = was_open or not session.has_answered or text != CLEAN_EXIT
+        error = HubError("%s ended by itself (%s)" % (self.name, text), "SERVER_CRASHED", self.stderr_end() if is_crash else None, None)
+        self.become(FAILING_UP if is_crash else ASLEEP_UP, error)
         self._close(session)
+        stopped, self._stopped = self._stopped, None
+        stopped.set()
 
     def _close(self, session):
         if self._session is session:  # else somebody else was quicker
@@ -11134,20 +11410,23 @@ class Upstream:
         else:
             self.hub.tasks.start(self.stop())
 
-    async def _counted(self, coroutine):
-        """Its result; a reload and an idle stop wait for it."""
+    async def _counted(self, coroutine, dialogue):
+        """Its result; a reload and an idle stop wait for it. dialogue: of the client that may be asked meanwhile, or None."""
         self.calls += 1
+        self.callers += [dialogue] if dialogue is not None else []
         try:
             return await coroutine
         finally:
             self.calls -= 1
+            if dialogue is not None:
+                self.callers.remove(dialogue)
             self.touch()
 
-    async def request(self, method, params_raw, progress=None, what=None):
-        """The raw result of a request of a client. HubError; Refused for the server's own error. what: its name for messages."""
+    async def request(self, named, params_raw, progress=None, dialogue=None):
+        """The raw result of a request of a client. HubError; Refused for the server's own error. named: as for `quietly`."""
         async def ask():
-            return await quietly(self, await self.live(), (method, what or method), params_raw, progress)
-        return await self._counted(ask())
+            return await in_rounds(self, await self.live(), named, params_raw, (progress, dialogue))
+        return await self._counted(ask(), dialogue)
 
     # -- what it says by itself
 
@@ -11190,6 +11469,76 @@ def first_state(hub, server):
     return ASLEEP_UP, None
 
 
+async def shake_hands(upstream, session):
+    """The handshake; of a server that knows none, the discovery of 2026-07-28 in its place. HubError."""
+    params = b'{"protocolVersion":"%s","capabilities":%s,"clientInfo":%s}' % (
+        UPSTREAM_VERSION.encode("ascii"), canonical(upstream.declared).encode("ascii"), HUB_CLIENT)
+    try:
+        raw = await session.request("initialize", params)
+        if not is_handshake(raw):
+            raise HubError("%s answered its handshake without a protocolVersion" % upstream.name, "SERVER_UNREACHABLE", None, None)
+        session.notify("notifications/initialized")
+    except Refused as error:
+        if error.rpc_code not in (UNSUPPORTED_VERSION, METHOD_NOT_FOUND):
+            raise refused_handshake(upstream, error) from None
+        session.is_modern, raw = True, await discovered(upstream, session, error)
+    except PeerError as error:
+        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED", None, None) from None
+    upstream.catalogue.record(session, OPENING["modern" if session.is_modern else "legacy"], [bytes(raw)])
+
+
+def refused_handshake(upstream, error):
+    return HubError("%s refused the handshake: %s" % (upstream.name, error_text({"error": error.raw})), "SERVER_UNREACHABLE", None, None)
+
+
+async def discovered(upstream, session, refusal):
+    """The raw result of `server/discover`; refusal: its answer to the handshake. HubError where it does not speak 2026-07-28."""
+    try:
+        raw = await session.request(DISCOVER, stamped(b"{}", upstream.declared))
+        versions = member_of(parse_json(raw), "supportedVersions")
+    except Refused:
+        versions = None
+    except PeerError as error:
+        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED", None, None) from None
+    if not isinstance(versions, list) or HUB_MODERN not in versions:
+        raise refused_handshake(upstream, refusal)
+    return raw
+
+
+def stamped(params_raw, offers):
+    """Params with what each request of 2026-07-28 has in its `_meta`; members that are there stay. offers: capabilities (dict)."""
+    meta = members(params_raw).get("_meta", b"{}")
+    own = {VERSION_KEY: b'"%s"' % HUB_MODERN.encode("ascii"), CLIENT_KEY: HUB_CLIENT, CAPABILITIES_KEY: canonical(offers).encode("ascii")}
+    return with_members(params_raw, {"_meta": with_members(meta, {name: own[name] for name in own.keys() - members(meta).keys()})})
+
+
+async def roots_given(upstream, session):
+    """Wait for the roots that a server asked for right behind its handshake: server-filesystem serves none before it has them.
+
+    It has read `initialized` when it answers the ping behind it, so its question is here before; it settles what it was told
+    a moment later (`ROOTS_REST_S`).
+    """
+    tasks = upstream.hub.tasks
+    if "roots" not in upstream.declared or session.is_modern:
+        return
+    try:
+        await within(tasks, PING_WAIT_S, session.request("ping"))
+    except (Silence, Refused):  # not all servers know it
+        pass
+    except PeerError as error:
+        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED", None, None) from None
+    asked = list(session.asking.values())
+    for task in asked:
+        try:
+            await within(tasks, ROOTS_WAIT_S, task)
+        except Silence:
+            pass
+    if asked:
+        await tasks.sleep(ROOTS_REST_S)
+    if session.last_read.done:
+        raise HubError("%s ended right behind its handshake" % upstream.name, "SERVER_CRASHED", None, None)
+
+
 async def discover(upstream):
     """Start a server of which nothing is known, and list its tools. HubError."""
     try:
@@ -11213,7 +11562,24 @@ async def list_tools(upstream, session):
             raise HubError("%s refused tools/list: %s" % (upstream.name, error_text({"error": error.raw})), "DISCOVERY_FAILED", None, None) from None
         except PeerError as error:
             raise HubError("%s: its list of tools is not usable: %s" % (upstream.name, error), "DISCOVERY_FAILED", None, None) from None
-    upstream.catalogue.listed(upstream.declared, pages.pages)
+    upstream.catalogue.listed(session, pages.pages)
+
+
+async def in_rounds(upstream, session, named, params_raw, caller):
+    """As `quietly`. What a server of 2026-07-28 asks in between is asked of the client, and the request sent again with the answers.
+
+    caller: (progress, the Dialogue of a client of 2026-07-28 or None).
+    """
+    progress, dialogue = caller
+    if session.is_modern:
+        params_raw = stamped(params_raw, upstream.declared if dialogue is None else dialogue.offers)
+    asked = params_raw
+    for _ in range(MOST_ROUNDS):
+        raw = await quietly(upstream, session, named, asked, progress)
+        if b'"input_required"' not in raw or raw[:1] != b"{" or members(raw).get("resultType") != b'"input_required"':
+            return raw
+        asked = with_members(params_raw, await ask_client(upstream, raw, dialogue))
+    raise HubError("%s still asks after %d rounds of %s" % (upstream.name, MOST_ROUNDS, named[1]), "SERVER_UNREACHABLE", None, None)
 
 
 async def quietly(upstream, session, named, params_raw, progress=None):
@@ -11240,14 +11606,13 @@ async def quietly(upstream, session, named, params_raw, progress=None):
         session.progress[progress[0]] = progressed
     try:
         raw = await future
-        session.has_answered = True
         upstream.noted(monotonic_s() - begin_s)
         return raw
     except Refused:
         raise
     except PeerError as error:
-        raise HubError("%s: %s during %s; a call that was sent may have been carried out" % (upstream.name, error, named[1]), "SERVER_CRASHED",
-                       upstream.stderr_end(), None) from None
+        raise HubError("%s: %s during %s" % (upstream.name, error, named[1]), "SERVER_CRASHED", upstream.stderr_end(), (
+            "what it was asked may have been carried out; the next call starts it anew")) from None
     except (HubError, Cancelled):
         session.cancel(ident)
         if not session.is_open():
@@ -11257,34 +11622,6 @@ async def quietly(upstream, session, named, params_raw, progress=None):
         hub.loop.clear_timer(timer)
         if progress is not None:
             session.progress.pop(progress[0], None)
-
-
-def answer_server(upstream, session, env, line):
-    """A request of a server: handed to the client if that can answer it (G4.3)."""
-    if env.method == "ping":
-        session.answer(env.id_raw, False, b"{}")
-    elif PASSED_ON.get(env.method) in upstream.declared and upstream.hub.face.open:
-        session.asking[env.id_key] = upstream.hub.tasks.start(pass_on(upstream.hub, session, env, line))
-    elif env.method == "roots/list":
-        session.answer(env.id_raw, False, b'{"roots":[]}')
-    else:
-        session.answer(env.id_raw, True, error_object(METHOD_NOT_FOUND, "the hub's client does not offer %s" % env.method))
-
-
-async def pass_on(hub, session, env, line):
-    """While the client thinks, the server is not silent: it waits. When its calls are over, the client is told to forget it."""
-    ident, future = hub.face.ask(env.method, members(line).get("params"))
-    try:
-        session.answer(env.id_raw, False, await future)
-    except Refused as error:
-        session.answer(env.id_raw, True, error.raw or error_object(-32603, "the client gave no answer"))
-    except PeerError as error:
-        session.answer(env.id_raw, True, error_object(-32603, str(error)))
-    except Cancelled:
-        hub.face.withdraw(ident)
-        session.answer(env.id_raw, True, error_object(-32603, "the call that asked for it is over"))
-    finally:
-        session.asking.pop(env.id_key, None)
 
 
 def commands_of(pages):
@@ -11314,7 +11651,8 @@ SEARCH_TOOL = ("search_commands", "Find commands of all servers by words in name
 SHOWN_OF_A_TOOL = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 MOST_FOUND = 20
 
-Call = record("Call", "arguments raw meta progress", "One call of a meta-tool: decoded and raw arguments, the client's `_meta` (raw members), its progress token (raw) or None")
+Call = record("Call", "arguments raw meta dialogue", (
+    "One call of a meta-tool: decoded and raw arguments, the client's `_meta` (raw members), its Dialogue or None"))
 
 
 def pretty(value, indent="\n"):
@@ -11407,7 +11745,8 @@ class MetaTools:
         healthy = {LIVE_UP: True, STOPPING_UP: True, ASLEEP_UP: True if upstream.checked_s else None, STARTING_UP: None}.get(upstream.state, False)
         row = {"name": server.name, "description": server.description, "available": True, "loaded": known is not None,
                "tools_count": len(known) if known is not None else None, "healthy": healthy, "state": upstream.state,
-               "error": error_words(upstream.error, self._hub.secrets()) if upstream.error else None, "examples": server.examples, "tags": server.tags,
+               "reason" if upstream.state == ASLEEP_UP else "error": error_words(upstream.error, self._hub.secrets()) if upstream.error else None,
+               "examples": server.examples, "tags": server.tags,
                "latency_ms": upstream.latency_ms, "last_checked": iso_time(upstream.checked_s) if upstream.checked_s else None,
                "next_try_ms": upstream.next_try_ms()}
         kept = ("loaded", "tools_count", "healthy")
@@ -11416,14 +11755,14 @@ class MetaTools:
     # -- list_commands
 
     async def list_commands(self, call):
-        names, cursor = call.arguments.get("servers"), call.arguments.get("cursor")
+        names = call.arguments.get("servers")
         if names is None:
             if call.arguments.get("server") is None:
                 raise HubError("which server? give server or servers", "INVALID_PARAMETERS", None, 'like {"servers": ["NAME"]}')
-            return text_result(await self.listed(call.arguments["server"], cursor))
+            return text_result(await self.listed(call.arguments["server"], call))
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise HubError("servers is not an array of names", "INVALID_PARAMETERS", None, 'like {"servers": ["NAME"]}')
-        tasks = {name: self._hub.tasks.start(self.listed(name, cursor)) for name in names}
+        tasks = {name: self._hub.tasks.start(self.listed(name, call)) for name in names}
         found, failed, last = {}, 0, None
         try:
             for name, task in tasks.items():
@@ -11439,10 +11778,10 @@ class MetaTools:
             raise last if failed == 1 else HubError("none of these servers could be asked", "DISCOVERY_FAILED", pretty(found), None)
         return text_result(found)
 
-    async def listed(self, name, cursor):
+    async def listed(self, name, call):
         """The commands of one server: an array, or one part of a long list (G7.7)."""
-        upstream = self.upstream(name)
-        tools = await upstream.listed()
+        upstream, cursor = self.upstream(name), call.arguments.get("cursor")
+        tools = await upstream.listed(call.dialogue)
         rows = []
         for tool in tools:
             allowed, _ = decision(self._hub.config.permissions, upstream.server.permissions, name, tool["name"])
@@ -11473,7 +11812,7 @@ class MetaTools:
             raise HubError("command_names is not an array of names", "INVALID_PARAMETERS", None, (
                 'like {"server": "NAME", "command_names": ["COMMAND"]}'))
         upstream = self.upstream(call.arguments.get("server"))
-        known = {tool["name"]: tool for tool in reversed(await upstream.listed())}
+        known = {tool["name"]: tool for tool in reversed(await upstream.listed(call.dialogue))}
         shown = [{key: known[name][key] for key in SHOWN_OF_A_TOOL if key in known[name]} for name in names if name in known]
         missing = [name for name in names if name not in known]
         if not shown:
@@ -11493,14 +11832,15 @@ class MetaTools:
         arguments, hint = arguments_of(call, upstream, command)
         meta = {name: raw for name, raw in call.meta.items() if name != "progressToken" and not name.startswith("io.modelcontextprotocol/")}
         progress = None
-        if call.progress is not None:
+        if "progressToken" in call.meta:
             token = self._hub.new_token()
             meta["progressToken"] = json_string(token)
-            progress = token_key(token), lambda line: self._hub.face.progress(call.progress, line)
+            progress = token_key(token), lambda line: self._hub.face.progress(
+                call.dialogue.progress if call.dialogue is not None else call.meta["progressToken"], line)
         params = b'{"name":%s,"arguments":%s%s}' % (json_string(command), arguments, (
             b',"_meta":{%s}' % b",".join(json_string(name) + b":" + raw for name, raw in meta.items()) if meta else b""))
         try:
-            raw = await upstream.request("tools/call", params, progress, "the call of %s" % command)
+            raw = await upstream.request(("tools/call", "the call of %s" % command), params, progress, call.dialogue)
         except Refused as error:
             raise refused_call(upstream.name, command, error) from None
         if raw[:1] != b"{":
@@ -11616,15 +11956,20 @@ def with_hint(raw, hint):
 # -- towards the client ----------------------------------------------------------------
 
 class Methods:
-    """The methods of the hub as a server, of both eras."""
-    __slots__ = ("_hub", "_declared")
+    """The methods of the hub as a server, of both eras. has_shaken: its client shook hands, so it can be sent requests."""
+    __slots__ = ("has_shaken", "_hub", "_declared")
 
     def __init__(self, hub):
-        self._hub, self._declared = hub, {}
+        self._hub, self._declared, self.has_shaken = hub, {}, False
 
     def declared(self):
-        """The capabilities that the client has for servers' requests; none before its handshake."""
+        """What the client offers to servers: as it said in its handshake, or in its newest request of 2026-07-28."""
         return dict(self._declared)
+
+    def _learn(self, capabilities):
+        offers = {name: capabilities[name] for name in ASKABLE.values() if name in capabilities}
+        self._declared = offers
+        return offers
 
     async def result(self, env, line):
         """The raw result of a request. PeerError is an error answer."""
@@ -11637,18 +11982,17 @@ class Methods:
             raise PeerError("params are no object", INVALID_PARAMS)
         self._hub.log.event("info", "request", wall_s(), event="mcp_request", mcpMethod=env.method)
         if is_modern(params) or env.method == DISCOVER:
-            return await self._modern(env.method, params, params_raw)
+            return await self._modern(env, params, params_raw)
         return await self._legacy(env.method, params, params_raw)
 
     async def _legacy(self, method, params, params_raw):
         if method == "initialize":
             version, capabilities = params.get("protocolVersion"), params.get("capabilities")
-            self._declared = {name: value for name, value in (capabilities if isinstance(capabilities, dict) else {}).items()
-                              if name in PASSED_ON.values()}
+            self.has_shaken, _ = True, self._learn(object_of(capabilities))
             return self._welcome(b'"protocolVersion":%s,' % json_string(version if version in HUB_VERSIONS else HUB_VERSIONS[1]))
         if method == "ping":
             return b"{}"
-        return await self._served(method, params, params_raw)
+        return await self._served(method, params, params_raw, None)
 
     def _welcome(self, first):
         prompts = b',"prompts":{}' if any(server.forward_prompts for server in self._hub.config.servers) else b""
@@ -11657,39 +12001,54 @@ class Methods:
         return b'{%s"capabilities":{"tools":%s%s%s},"serverInfo":{"name":"lazy-mcp-proxy","version":%s}}' % (
             first, changes, prompts, resources, json_string(VERSION))
 
-    async def _modern(self, method, params, params_raw):
+    async def _modern(self, env, params, params_raw):
         """A request of 2026-07-28 (G4.1, A17): no handshake, its version in each request."""
-        meta = params.get("_meta") if isinstance(params.get("_meta"), dict) else {}
+        method, meta = env.method, object_of(params.get("_meta"))
         version = meta.get(VERSION_KEY)
         if version != HUB_MODERN:
             raise unsupported(version)
         if not isinstance(meta.get(CAPABILITIES_KEY), dict):
             raise PeerError("_meta has no object %s" % CAPABILITIES_KEY, INVALID_PARAMS)
+        offers = self._learn(meta[CAPABILITIES_KEY])
         hints = {"resultType": b'"complete"', "ttlMs": b"0", "cacheScope": b'"private"'}
         if method == DISCOVER:
             raw = self._welcome(b'"supportedVersions":["%s"],' % HUB_MODERN.encode("ascii"))
             return with_members(raw, dict(hints, _meta=b"{%s:%s}" % (json_string(SERVER_KEY), members(raw)["serverInfo"])))
         if method in ("ping", "initialize", "logging/setLevel"):
             raise PeerError("%s is no method of %s" % (method, HUB_MODERN), METHOD_NOT_FOUND)
-        raw = await self._served(method, params, params_raw)
-        if method in LISTS or method in ("prompts/list", "resources/read"):
-            return with_members(raw, hints)
-        return raw if b'"resultType"' in raw and "resultType" in members(raw) else with_members(raw, {"resultType": b'"complete"'})
+        if method == "subscriptions/listen":
+            granted = ("toolsListChanged",) if self._hub.config.embed.enabled else ()
+            return await self._hub.face.subscriptions.listen(env.id_raw, object_of(params.get("notifications")), granted)
+        if method in CARRIERS:
+            raw = await self._carried(method, params, params_raw, offers)
+            return with_members(raw, hints) if method == "resources/read" and "inputRequests" not in members(raw) else raw
+        return with_members(await self._served(method, params, params_raw, None), hints)
 
-    async def _served(self, method, params, params_raw):
+    async def _carried(self, method, params, params_raw, offers):
+        """The raw result of a request that may be answered by questions, or that brings answers."""
+        hub, parts = self._hub, members(params_raw)
+        if "requestState" in parts or "inputResponses" in parts:
+            dialogue = hub.dialogues.resumed(method, parts)
+        else:
+            dialogue = Dialogue(method, parts, offers)
+            dialogue.begin(hub.tasks.start(self._served(method, params, params_raw, dialogue)))
+        dialogue.progress = members(parts["_meta"]).get("progressToken", dialogue.progress)
+        return await hub.dialogues.carry(dialogue)
+
+    async def _served(self, method, params, params_raw, dialogue):
         """What both eras have."""
         hub = self._hub
         if method == "tools/list":
             return hub.tools.listing()
         if method == "tools/call":
-            return await self._call(params, params_raw)
+            return await self._call(params, params_raw, dialogue)
         if method in ("prompts/list", "prompts/get") and any(server.forward_prompts for server in hub.config.servers):
-            return await (prompts_list(hub) if method == "prompts/list" else prompts_get(hub, params, params_raw))
+            return await (prompts_list(hub) if method == "prompts/list" else prompts_get(hub, params, params_raw, dialogue))
         if method in ("resources/list", "resources/templates/list", "resources/read") and hub.config.resources:
-            return await (resources_list(hub, method) if method != "resources/read" else resources_read(hub, params, params_raw))
+            return await (resources_list(hub, method) if method != "resources/read" else resources_read(hub, params, params_raw, dialogue))
         raise PeerError("the hub has no method %s" % method[:100], METHOD_NOT_FOUND)
 
-    async def _call(self, params, params_raw):
+    async def _call(self, params, params_raw, dialogue):
         """tools/call: a meta-tool's result, or its failure as a result."""
         hub, name, begin_s = self._hub, params.get("name"), monotonic_s()
         parts = members(params_raw)
@@ -11708,7 +12067,7 @@ class Methods:
             if isinstance(arguments.get("command_name"), str):
                 fields["downstreamCommand"] = arguments["command_name"]
             meta = members(parts["_meta"]) if parts.get("_meta", b"")[:1] == b"{" else {}
-            result = await hub.tools.call(name, Call(arguments, raw, meta, meta.get("progressToken")))
+            result = await hub.tools.call(name, Call(arguments, raw, meta, dialogue))
             hub.log.event("info", "done", wall_s(), phase="finish", status="ok", durationMs=int((monotonic_s() - begin_s) * 1000), **fields)
             return result
         except HubError as error:
@@ -11719,12 +12078,12 @@ class Methods:
 
 class Face:
     """The hub as a server on stdin and stdout: lines in, one answer for each request out, in the order they are ready."""
-    __slots__ = ("open", "_hub", "_out", "_splitter", "_tasks", "_asked", "_count", "streams", "_paused", "_open_bytes")
+    __slots__ = ("open", "subscriptions", "_hub", "_out", "_splitter", "_tasks", "_asked", "_count", "streams", "_paused", "_open_bytes")
 
     def __init__(self, hub, streams):
         self._hub, self._out, self._splitter, self.open = hub, Outbox(1), LineSplitter(), True
         self._tasks, self._asked, self._count, self._open_bytes = {}, {}, 0, 0
-        self.streams, self._paused = streams, []
+        self.streams, self._paused, self.subscriptions = streams, [], Subscriptions(self._write)
         for fd in (0, 1):
             self.streams.make_nonblocking(fd)
         hub.loop.watch(0, self._read)
@@ -11799,8 +12158,10 @@ class Face:
             self._write(error_line(b"null", error_object(-32700, "not JSON")))
         elif env.kind == BATCH and elements(line):
             self._hub.tasks.start(self._array(elements(line)))
+        elif has_bad_id(env):
+            self._write(error_line(b"null", error_object(INVALID_REQUEST, "an id is a string or an integer")))
         elif env.kind == REQUEST and (len(self._tasks) >= MAX_OPEN or self._open_bytes > MAX_OPEN_BYTES):
-            self._write(error_line(env.id_raw, error_object(-32603, "too many requests are open; wait for answers")))
+            self._write(error_line(env.id_raw, error_object(INTERNAL_ERROR, "too many requests are open; wait for answers")))
         elif env.kind == REQUEST:
             self._begin(env, self._respond(env, line, self._write))
         elif env.kind == NOTIFICATION:
@@ -11815,7 +12176,9 @@ class Face:
         answers, tasks = [], []
         for raw in items:
             env = read_envelope(raw)
-            if env.kind == REQUEST:
+            if has_bad_id(env):
+                answers.append(error_line(b"null", error_object(INVALID_REQUEST, "an id is a string or an integer")))
+            elif env.kind == REQUEST:
                 tasks.append(self._begin(env, self._respond(env, raw, answers.append)))
             elif env.kind in (NOTIFICATION, RESPONSE):
                 (self._notified if env.kind == NOTIFICATION else self._answered)(env, raw)
@@ -11844,7 +12207,7 @@ class Face:
             self._hub.log.event("debug", "cancelled by the client", wall_s(), method=env.method)
         except Exception as error:  # ours: one request fails, the hub goes on
             self._hub.log.event("error", "internal error, please report it: %s" % error_place(error), wall_s(), event="service_unhandled_error")
-            write(error_line(env.id_raw, error_object(-32603, "internal error of the hub: %s" % error_place(error))))
+            write(error_line(env.id_raw, error_object(INTERNAL_ERROR, "internal error of the hub: %s" % error_place(error))))
         finally:
             self._open_bytes -= len(line)
             if self._tasks.get(env.id_key) is task:
@@ -11890,8 +12253,22 @@ class Face:
         params = with_members(members(line)["params"], {"progressToken": token_raw})
         self._write(b'{"jsonrpc":"2.0","method":"notifications/progress","params":%s}\n' % params)
 
-    def notify(self, method):
-        self._write(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(method))
+    def can_ask(self):
+        """Can the client be sent requests and notifications that it did not ask for?"""
+        return self.open and self._hub.methods.has_shaken
+
+    def tools_changed(self):
+        """The list of tools is another one now."""
+        method = "notifications/tools/list_changed"
+        if self.can_ask():
+            self._write(b'{"jsonrpc":"2.0","method":%s}\n' % json_string(method))
+        self.subscriptions.changed("toolsListChanged", method)
+
+
+def has_bad_id(env):
+    """Is it a request whose id is none (MCP: a string or an integer)? Without any id it is a notification."""
+    is_null = env.kind == NOTIFICATION and isinstance(env.body, dict) and "id" in env.body
+    return is_null or env.kind == REQUEST and isinstance(env.id_key, tuple) and not env.id_raw.lstrip(b"-").isdigit()
 
 
 def object_text(text):
@@ -11941,7 +12318,7 @@ async def gathered(hub, upstreams, method, member):
     async def pages_of(upstream):
         found, pages, cursor = [], PageSet(method), b""
         while cursor is not None:
-            raw = await upstream.request(method, b'{"cursor":%s}' % cursor if cursor else b"{}")
+            raw = await upstream.request((method, method), b'{"cursor":%s}' % cursor if cursor else b"{}")
             cursor = pages.add(raw)
             found += elements(members(raw)[member])
         return found
@@ -11965,12 +12342,12 @@ async def prompts_list(hub):
     return b'{"prompts":[%s]}' % b",".join(shown)
 
 
-async def prompts_get(hub, params, params_raw):
+async def prompts_get(hub, params, params_raw, dialogue):
     found = parted(params.get("name")) if isinstance(params.get("name"), str) else None
     upstream = hub.upstreams.get(found[0]) if found else None
     if upstream is None or not upstream.server.forward_prompts:
         raise PeerError("there is no prompt %s" % str(params.get("name"))[:100], INVALID_PARAMS)
-    return await forwarded(upstream, "prompts/get", with_members(without_meta(params_raw), {"name": json_string(found[1])}))
+    return await forwarded(upstream, "prompts/get", with_members(without_meta(params_raw), {"name": json_string(found[1])}), dialogue)
 
 
 async def resources_list(hub, method):
@@ -11984,14 +12361,14 @@ async def resources_list(hub, method):
     return b'{"%s":[%s]}' % (member.encode("ascii"), b",".join(shown))
 
 
-async def resources_read(hub, params, params_raw):
+async def resources_read(hub, params, params_raw, dialogue):
     uri = params.get("uri")
     found = parted(uri[4:]) if isinstance(uri, str) and uri[:4] == "hub+" else None
     upstream = hub.upstreams.get(found[0]) if found else None
     if upstream is None:
         raise PeerError("there is no resource %s" % str(uri)[:100], INVALID_PARAMS)
     return await forwarded(upstream, "resources/read", with_members(without_meta(params_raw), {
-        "uri": json_string(uri[4:][len(escaped_name(found[0])) + 2:])}))
+        "uri": json_string(uri[4:][len(escaped_name(found[0])) + 2:])}), dialogue)
 
 
 def without_meta(params_raw):
@@ -11999,12 +12376,12 @@ def without_meta(params_raw):
     return with_members(b"{}", {name: raw for name, raw in members(params_raw).items() if name != "_meta"})
 
 
-async def forwarded(upstream, method, params_raw):
+async def forwarded(upstream, method, params_raw, dialogue):
     """The raw result of a server; what the hub itself cannot do is an error answer."""
     try:
-        return await upstream.request(method, params_raw)
+        return await upstream.request((method, method), params_raw, None, dialogue)
     except HubError as error:
-        raise PeerError(str(error), -32603) from None
+        raise PeerError(str(error), INTERNAL_ERROR) from None
 
 
 # -- the whole ---------------------------------------------------------------------------
@@ -12014,7 +12391,7 @@ HubFiles = record("HubFiles", "path environment flags", "Which file the hub read
 
 class Hub:
     """Everything together. config and upstreams are replaced as wholes, at a reload."""
-    __slots__ = ("config", "upstreams", "loop", "tasks", "processes", "log", "face", "tools", "methods", "gate", "since_s", "mark", "is_nested", "_recordings",
+    __slots__ = ("config", "upstreams", "loop", "tasks", "processes", "log", "face", "tools", "methods", "dialogues", "gate", "since_s", "mark", "is_nested", "_recordings",
                  "_files", "_signals", "_leaving", "_over", "_tokens", "_retired", "_reloading", "_sink", "_used_s", "_monitoring", "_watched", "_old_secrets", "_redaction")
 
     def __init__(self, files, config, cache_dir, opened):
@@ -12029,7 +12406,7 @@ class Hub:
         marks = files.environment.get(HUB_MARK, b"")
         self.is_nested, self.mark = mine in marks.split(b","), b",".join(filter(None, [marks, mine]))
         self.tools, self.methods, self.face, self.gate = MetaTools(self), Methods(self), None, Gate(MOST_DISCOVERIES)
-        self.upstreams = {}
+        self.upstreams, self.dialogues = {}, Dialogues(self.loop)
         self.face = Face(self, opened[0])
         self.upstreams = {key: Upstream(self, server) for key, server in keyed(config.servers)}
         self.loop.watch(self._signals.fd, self._signalled)
@@ -12117,6 +12494,8 @@ class Hub:
             self.face.cancel_all()
 
     async def _leave(self, end_s):
+        self.face.subscriptions.end()
+        self.dialogues.end()
         while self.face.busy() and monotonic_s() < end_s:
             await self.tasks.sleep(0.02)
         self.face.cancel_all()
@@ -12153,8 +12532,8 @@ class Hub:
             added=added, removed=removed, modified=modified)
         self._tell_wrong()
         self._watch_file()
-        if self.tools.summaries() != summaries and self.face.open:
-            self.face.notify("notifications/tools/list_changed")
+        if self.tools.summaries() != summaries:
+            self.face.tools_changed()
 
     def _tell_wrong(self):
         """A line for each server that cannot be used as it is written (case 199)."""

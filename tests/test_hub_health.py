@@ -231,7 +231,7 @@ def test_case_187_a_server_that_ends_after_each_call_serves_every_call(box):
     for _ in range(5):
         seen.append(hub.invoke("s", "pid")["pid"])
         row = hub.await_row("s", lambda row: row["state"] in ("asleep", "failing"), "stopped")
-        assert "exit status 0" in row.get("error", "") and "next_try_ms" not in row, row
+        assert row["state"] == "asleep" and "exit status 0" in row["reason"] and not {"error", "next_try_ms"} & set(row), row
     assert len(set(seen)) == 5 and fake.starts() == 5
     hub.relay.finish()
 

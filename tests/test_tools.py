@@ -251,7 +251,7 @@ NOW = "def now(record=Record):\n"
     ("# Owns:   now", "# Owns:   `later`", "`later` is not in this file"),
     # (h) budgets
     ("def main():", "\n" * 1100 + "def main():", "L15 has 1113 lines, limit 1.5 x 700"),
-    ("def main():", "\n" * 13000 + "def main():", "hand-written lines, limit 13000"),
+    ("def main():", "\n" * 13800 + "def main():", "hand-written lines, limit 13000"),
 ])
 def test_check_layers_finds(broken, old, new, finding):
     status, said = check("check_layers.py", broken(old, new))
@@ -279,7 +279,7 @@ def test_an_elif_chain_is_not_deep(broken):
 def test_sizes_are_printed_beside_their_budgets(broken):
     done = tool("check_layers.py", "--sizes", "--module", broken())
     assert re.search(r"^L1 VALUES +\d+ +300 ", done.stdout, re.M)
-    assert re.search(r"^hand-written +%d +13000 " % LAYERED.count("\n"), done.stdout, re.M)
+    assert re.search(r"^hand-written +%d +13800 " % LAYERED.count("\n"), done.stdout, re.M)
 
 
 def test_a_file_without_layers_is_told(tmp_path):

@@ -19,11 +19,13 @@ BUDGETS[11] = 550       # with L11b the 850 of the design, and 100 more
 BUDGETS[11.5] = 400     # L11b, cut out of L11: the write
 BUDGETS[13.5] = 480     # L13b, cut out of L14: what a servers.json says
 BUDGETS[13.75] = 260    # L13c, cut out of L14: its log
+BUDGETS[13.875] = 250    # L13d, cut out of L14: what servers ask
 BUDGETS[14.5] = 650     # L14b, cut out of L15: config, doctor, hub
 GENERATED = 10      # copied in by a tool, so not among the hand-written lines
 # The 8,300 of the first design did not know the second era (L6b), nor that every file of every client and each
-# failure of a write asks for lines of its own. The limit of each layer is what holds; this is their sum, with HTTP and hub.
-TOTAL = 13000
+# failure of a write asks for lines of its own, nor what servers ask a client (L13d). The limit of each layer is what holds;
+# this is their sum, without HTTP and OAuth, which are to come.
+TOTAL = 13800
 LINES = {ast.ClassDef: 250, ast.FunctionDef: 60, ast.AsyncFunctionDef: 60}
 COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try)
 
