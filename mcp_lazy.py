@@ -78,16 +78,16 @@ L0 to L8b run in every relay, what is below the cold line is not even loaded the
   L9 SESSION the client side of MCP    L11 CONFIG registrations, wrap and unwrap
   L9b CACHE  recordings for people     L11b EDIT the write of a client's file
   L10 TOML   generated, do not edit    L13b SERVERS what a servers.json says
-  L14b COMMANDS config, doctor, hub    L13c HUBLOG what a hub tells, and what not
-  L15 CLI    check, help, demo         L13d ASKING what servers ask the client
-                                       L14 HUB   many servers behind four tools
+  L13d ASKING what servers ask         L13c HUBLOG what a hub tells, and what not
+  L13e UPSTREAM one server of the hub  L14b COMMANDS config, doctor, hub
+  L14 HUB    many behind four tools    L15 CLI    check, help, demo
 
 Start reading at L7 (what happens), then L5 (processes), then L3 (every system call)."""
 # ============================================================================
 # L0 PRELUDE - launcher, hot imports, version, limits            [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   -
-# Used by: L1 L2 L3 L5 L6 L6b L8 L8b L8c L9 L9b L10b L13b L13c L14 L14b L15
+# Used by: L1 L2 L3 L5 L6 L6b L8 L8b L8c L9 L9b L10b L13b L13c L13e L14 L14b L15
 # Owns:   VERSION, MAX_LINE_BYTES, MAX_QUEUE_BYTES, MAX_OUTPUT_BYTES, MAX_RESULT_BYTES, MAX_RECORDING_BYTES, TAIL_BYTES
 # Never:  imports what the first warm answer does not need
 # Tests:  tests/test_l00_prelude.py
@@ -148,7 +148,7 @@ TAIL_BYTES = 8 * 1024
 # L1 VALUES - records, errors, durations, words, secrets          [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L3 L4 L5 L6 L6b L7 L8 L8b L8c L9 L9b L10b L11 L11b L13b L13c L13d L14 L14b L15
+# Used by: L3 L4 L5 L6 L6b L7 L8 L8b L8c L9 L9b L10b L11 L11b L13b L13c L13d L13e L14 L14b L15
 # Owns:   Record, LazyError, UsageError, SpawnError, PeerError, Bug, error_place, EXIT_OK, EXIT_FAILED, EXIT_USAGE,
 #         parse_duration, format_duration, parse_bool, seconds, printable, redact, secret_values, format_log_line
 # Never:  reads a clock, the environment or a file
@@ -358,7 +358,7 @@ def format_log_line(style, pid, stamp, text):
 # L2 BYTES - lines, JSON with spans, JSON-RPC envelopes, keys     [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L13b L13c L13d L14 L14b L15
+# Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L13b L13c L13d L13e L14 L14b L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
 #         envelopes_of, all_notifications, is_modern, progress_token, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
@@ -1214,7 +1214,7 @@ def errors_array(id_raws, error_raw):
 # L3 KERNEL - every system call                                    [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1
-# Used by: L4 L6 L8 L8b L8c L9 L9b L11 L11b L13c L13d L14 L14b L15
+# Used by: L4 L6 L8 L8b L8c L9 L9b L11 L11b L13c L13d L13e L14 L14b L15
 # Owns:   monotonic_s, wall_s, this_pid, filesystem_bytes, read_some, write_some, make_pipe, open_null, open_append,
 #         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, current_environment, own_environment,
 #         set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble, read_private_file,
@@ -1987,7 +1987,7 @@ def file_tail(path, size):
 # L4 LOOP - selector, timers, bounded output, tasks                [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L1 L3
-# Used by: L8 L9 L11b L13d L14 L14b L15
+# Used by: L8 L9 L11b L13d L13e L14 L14b L15
 # Owns:   Loop, Outbox, StderrSink, OwnLines, Journal, Future, Task, Tasks
 # Never:  blocks, except in the one wait of Loop.turn
 # Tests:  tests/test_l04_loop.py
@@ -2378,7 +2378,7 @@ class Tasks:
 # L5 CHILD - when to start, stop and kill one server process      [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2
-# Used by: L6b L7 L8 L9 L14 L14b
+# Used by: L6b L7 L8 L9 L13e L14b
 # Owns:   CHILD_TABLE, Child, Wake, RunWake, KillWake, WakeEnded, Backoff, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
 #         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted, HoldClient, Queue, Errands
 # Never:  reads a clock, touches a descriptor, knows what an MCP message is
@@ -2799,7 +2799,7 @@ class Errands:
 # L6 RECORD - recordings: keys, entries, file form, merge   [mostly pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3
-# Used by: L6b L7 L8 L8b L9 L9b L11b L13d L14 L14b L15
+# Used by: L6b L7 L8 L8b L9 L9b L11b L13d L13e L14 L14b L15
 # Owns:   SCHEMA, LISTS, LIST_MEMBER, program_words, file_key, Answer, Entry, entry_key, probe_keys, Recording,
 #         write_recording, merged_recording, import_older, Store, recorded_command, load_store, PageSet, ModernRequest, is_handshake, is_plain_listing, error_code, error_text, version_of
 # Never:  reads a clock; touches a file but in `Store` and `load_store`
@@ -4378,7 +4378,7 @@ class Streams:
 # L7 RELAY - the engine: one client, one server                   [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L1 L2 L5 L6 L6b
-# Used by: L8 L8b L14
+# Used by: L8 L8b L13e
 # Owns:   Settings, ClientLines, ClientTooLong, ClientGone, StopSignal, ServerLines, ServerBroke, Write,
 #         Served, Noise, Release, Save, Exit, Told, StartRequests, Troubles, Rest, Life,
 #         Books, ClientDesk, ServerDesk, Relay, RELAY_TABLE
@@ -5578,7 +5578,7 @@ class Relay:
 # L8 RUN - binds the engine to loop, processes and files           [I/O, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L7
-# Used by: L8b L9 L14
+# Used by: L8b L9 L13e
 # Owns:   RunOptions, ClientLink, ServerLink, Driver, run_relay
 # Never:  decides what the protocol wants; that is the engine's
 # Tests:  tests/test_l08_run.py, and every real-process test
@@ -6684,7 +6684,7 @@ def remove_file(path):
 # L9 SESSION - the client side of MCP, as coroutines; --check    [mixed, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L8 L8c
-# Used by: L9b L13d L14 L14b L15
+# Used by: L9b L13d L13e L14 L14b L15
 # Owns:   Session, Refused, Checked, Findings, Progress, Check, Plan, CheckFailed
 # Never:  is loaded by a relay's warm start
 # Tests:  tests/test_l09_session.py, tests/test_check.py
@@ -10291,7 +10291,7 @@ def reload_plan(old_config, new_config):
 # L13c HUBLOG - what the hub tells, and what it never tells       [pure, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3
-# Used by: L13d L14 L14b
+# Used by: L13d L13e L14 L14b
 # Owns:   Redaction, redacted, redacted_text, stderr_end, HubLog, HubError, error_result, classify_failure
 # Never:  writes a secret, a part of one or the length of one; raises out of a log call
 # Tests:  tests/test_l13c_hublog.py
@@ -10657,7 +10657,7 @@ def classify_failure(stderr_text, exit_text, phase):
 # L13d ASKING - what servers ask, on its way to the client       [mixed, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L1 L2 L3 L4 L6 L8c L9 L13c
-# Used by: L14
+# Used by: L13e L14
 # Owns:   ASKABLE, CARRIERS, Dialogue, Dialogues, Subscriptions, carrier_of, answer_server, ask_client
 # Never:  keeps a question whose call is over; has a call sent to its server a second time by itself
 # Tests:  tests/test_l13d_asking.py
@@ -10916,64 +10916,59 @@ class Subscriptions:
             closed.set()
 
 # ============================================================================
-# L14 HUB - many servers behind four meta-tools, all asleep       [mixed, cold]
+# L13e UPSTREAM - one server of the hub: its start, its calls, its end [mixed, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L7 L8 L8c L9 L11 L13b L13c L13d
-# Used by: L14b
-# Owns:   HubSession, Gate, Catalogue, Upstream, META_TOOLS, MetaTools, Methods, Face, Hub, hub_path, load_hub_config, run_hub
-# Never:  starts a server for `tools/list`, for `list_servers` or for a look at its health
-# Tests:  tests/test_hub.py, tests/test_hub_calls.py, tests/test_hub_breaks.py, tests/test_hub_reload.py
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L7 L8 L9 L13c L13d
+# Used by: L14 L14b
+# Owns:   HubSession, Gate, Catalogue, Upstream, list_tools, in_rounds, commands_of, newest_tools, hub_keys
+# Never:  starts a server that nobody needs; sends a call twice; knows the hub's client
+# Tests:  tests/test_hub_calls.py, tests/test_hub_breaks.py, tests/test_hub_health.py
 # ----------------------------------------------------------------------------
-# Theory: a hub is an MCP server towards one client and a client of many servers. A
-# command is the pair (server, command); nothing is renamed, and the list of tools
-# never changes but for the summaries in a description.
+# Theory: one Upstream per server of the configuration, with one state:
 #
-# One Upstream per server, with one state: asleep, starting, live, stopping, failing,
-# error (its configuration), unsupported. What is known of its commands comes from the relay's
-# recordings, same files and keys, and from its own listings, which are recorded in
-# turn. A start is shared by all that wait for it and goes on when they stop waiting. A server is
-# kept on JSON-RPC errors and on timeouts; only its exit, or an input that it does not take,
-# ends it. An exit is judged when all that was written before it is read: with status 0 and
-# nothing open it is asleep again, as after an idle stop. Quick failures are counted per server:
-# the next try is put off, longer each time, and until it is due callers get the last reason at
-# once (L5's Backoff).
+#   state      needed by a call      start succeeds  start fails  its process ends       stop, idle  deaf or mute
+#   asleep     STARTING              -               -            -                      -           -
+#   starting   waits for it          LIVE            FAILING      FAILING                STOPPING    FAILING
+#   live       used                  -               -            STOPPING (read the     STOPPING    FAILING
+#                                                                 rest), then ASLEEP
+#                                                                 or FAILING
+#   stopping   waits, then STARTING  -               -            ASLEEP                 waits       -
+#   failing    STARTING when due,    -               -            -                      -           -
+#              refused before
+#   error, unsupported: by its configuration, refused for good
 #
-# Every request of the client is a task. Its end, good or bad, is one line. A cancel
-# ends the task where it waits, which cancels downstream. Silence is what a call's limit
-# counts: each progress message starts it anew.
+# What is known of its commands comes from the relay's recordings, same files and keys, and from
+# its own listings, which are recorded in turn. A start is shared by all that wait for it and
+# goes on when they stop waiting. A server is kept on JSON-RPC errors and on timeouts; only its
+# exit, or an input that it does not take, ends it. An exit is judged when all that was written
+# before it is read: with status 0, nothing open and something answered it is asleep again. Quick
+# failures are counted: the next try is put off, longer each time (L5's Backoff).
+#
+# Silence is what a call's limit counts: each progress message starts it anew, and while the
+# server waits for an answer of the client it is not silent.
 #
 # Servers get a handshake; one that refuses it and answers `server/discover` is spoken to in
 # 2026-07-28. What they ask goes the way of L13d.
 #
-# A reload reads and checks the file first, then swaps the whole set in one assignment. A server whose
-# entry is the same keeps its process; the old ones get time for their open calls.
-#
 # What can still go wrong: two servers of one command share a recording, whatever their
 # variables; the first start of either repairs it.
 # ----------------------------------------------------------------------------
-HUB_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07")
 HUB_MODERN = "2026-07-28"
 HUB_CLIENT = b'{"name":"mcp-lazy-hub","version":%s}' % json_string(VERSION)
 # What the hub says to its servers; the version of a plain --check, so that its recordings serve.
 UPSTREAM_VERSION = "2025-06-18"
 ASLEEP_UP, STARTING_UP, LIVE_UP, STOPPING_UP, FAILING_UP = "asleep", "starting", "live", "stopping", "failing"
-STDERR_KEPT_BYTES, DRAIN_S, LEAVE_S, RELIST_S = 64 * 1024, 5.0, 2.0, 0.5
+STDERR_KEPT_BYTES, RELIST_S = 64 * 1024, 0.5
 FIRST_BACKOFF_S, DETAIL_BYTES = 0.5, 1000
 # So long a discovery waits for a start before it says "still starting" (case 139): below the minute after which most
 # clients give up, above what a package runner takes that has to fetch its package.
 DISCOVERY_WAIT_S = 30.0
 # Of these failures a caller learns that they came with a discovery by the tool that it called.
 KEPT_CODES = ("INVALID_COMMAND", "MISSING_ENV_VAR", "AUTH_FAILED", "AUTH_REQUIRED", "SERVER_UNREACHABLE")
-# Open requests of the client, and their bytes; one more is refused at once. Not reading the client would keep back
-# its cancels, its answers to servers, and the very call that others wait for.
-MAX_OPEN, MAX_OPEN_BYTES = 4096, 2 * MAX_LINE_BYTES
-# Servers that are started only to be listed, at a time: a start costs a moment in which nobody is served.
-MOST_DISCOVERIES = 8
 # How long a start waits for the answer to a ping, and for the roots that were asked for before it.
 PING_WAIT_S, ROOTS_WAIT_S = 2.0, 10.0
 CLEAN_EXIT = describe_exit(0)
-HUB_MARK, HANGUP = b"MCP_LAZY_HUB", STOP_SIGNALS[2]
-PAGE_COMMANDS, PAGE_BYTES, LINE_CHARACTERS = 100, 32 * 1024, 200
+HUB_MARK = b"MCP_LAZY_HUB"
 
 
 class Sinkhole:
@@ -11172,11 +11167,9 @@ class Catalogue:
         if self._known is None:
             store = self._opened()
             entries = store.recording.entries if store is not None else {}
-            told = [entry for entry in entries.values() if "tools/list" in entry.answers and not entry.answers["tools/list"].is_error]
-            if told:
-                own = entries.get(entry_key(UPSTREAM_VERSION, declared, ""))
-                entry = own if own in told else max(told, key=lambda entry: entry.answers["tools/list"].at_ms)
-                self._keep(entry.answers["tools/list"].pages)
+            answer = newest_tools(entries, hub_keys(declared)) or newest_tools(entries, list(entries))
+            if answer is not None:
+                self._keep(answer.pages)
         return self._known
 
     def listed(self, session, pages):
@@ -11189,8 +11182,7 @@ class Catalogue:
 
     def record(self, session, method, pages):
         """Keep an answer where the next hub, and a relay, find it."""
-        version, era = (HUB_MODERN, "modern") if session.is_modern else (UPSTREAM_VERSION, "legacy")
-        store, key = self._opened(), entry_key(version, self._upstream.declared, "", era)
+        store, key = self._opened(), hub_keys(self._upstream.declared)[session.is_modern]
         if store is None:
             return
         entry = store.recording.entries.setdefault(key, Entry(*key))
@@ -11202,6 +11194,18 @@ class Catalogue:
     def _save(self, dirty):
         if not self._store.save(dirty, monotonic_s()):  # another process holds its lock
             self._hub.loop.set_timer("save-" + self._upstream.name, monotonic_s() + LOCK_RETRY_S, lambda: self._save(set()))
+
+
+def hub_keys(declared):
+    """The keys under which a hub records servers: (with a handshake, of 2026-07-28)."""
+    return entry_key(UPSTREAM_VERSION, declared, ""), entry_key(HUB_MODERN, declared, "", "modern")
+
+
+def newest_tools(entries, keys):
+    """The newest Answer to `tools/list` in entries of these keys, None for none."""
+    answers = [entries[key].answers.get("tools/list") for key in keys if key in entries]
+    return max([answer for answer in answers if answer is not None and not answer.is_error],
+               key=lambda answer: answer.at_ms, default=None)
 
 
 class Upstream:
@@ -11633,6 +11637,35 @@ def commands_of(pages):
                 found.append(tool)
     return found
 
+# ============================================================================
+# L14 HUB - many servers behind four meta-tools, all asleep       [mixed, cold]
+# ----------------------------------------------------------------------------
+# Uses:   L0 L1 L2 L3 L4 L6 L6b L8c L9 L11 L13b L13c L13d L13e
+# Used by: L14b
+# Owns:   META_TOOLS, MetaTools, Methods, Face, Hub, hub_path, load_hub_config, run_hub
+# Never:  starts a server for `tools/list`, for `list_servers` or for a look at its health
+# Tests:  tests/test_hub.py, tests/test_hub_calls.py, tests/test_hub_breaks.py, tests/test_hub_reload.py
+# ----------------------------------------------------------------------------
+# Theory: a hub is an MCP server towards one client and a client of many servers. A
+# command is the pair (server, command); nothing is renamed, and the list of tools
+# never changes but for the summaries in a description.
+#
+# Every request of the client is a task. Its end, good or bad, is one line. A cancel
+# ends the task where it waits, which cancels downstream.
+#
+# A reload reads and checks the file first, then swaps the whole set in one assignment. A server whose
+# entry is the same keeps its process; the old ones get time for their open calls.
+# ----------------------------------------------------------------------------
+HUB_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07")
+DRAIN_S, LEAVE_S = 5.0, 2.0
+# Open requests of the client, and their bytes; one more is refused at once. Not reading the client would keep back
+# its cancels, its answers to servers, and the very call that others wait for.
+MAX_OPEN, MAX_OPEN_BYTES = 4096, 2 * MAX_LINE_BYTES
+# Servers that are started only to be listed, at a time: a start costs a moment in which nobody is served.
+MOST_DISCOVERIES = 8
+HANGUP = STOP_SIGNALS[2]
+PAGE_COMMANDS, PAGE_BYTES, LINE_CHARACTERS = 100, 32 * 1024, 200
+
 
 # -- the tools -----------------------------------------------------------------------
 
@@ -11782,10 +11815,7 @@ class MetaTools:
         """The commands of one server: an array, or one part of a long list (G7.7)."""
         upstream, cursor = self.upstream(name), call.arguments.get("cursor")
         tools = await upstream.listed(call.dialogue)
-        rows = []
-        for tool in tools:
-            allowed, _ = decision(self._hub.config.permissions, upstream.server.permissions, name, tool["name"])
-            rows.append(dict({"name": tool["name"], "description": str(tool.get("description") or "")}, **({} if allowed else {"denied": True})))
+        rows = [self.command_row(upstream, tool) for tool in tools]
         if cursor is None and len(rows) <= PAGE_COMMANDS and sum(len(row["name"]) + len(row["description"]) for row in rows) <= PAGE_BYTES:
             return rows
         if cursor is not None and not (isinstance(cursor, str) and cursor.isascii() and cursor.isdigit()):
@@ -11801,6 +11831,12 @@ class MetaTools:
         if first + len(part) < len(rows):
             page["nextCursor"] = str(first + len(part))
         return page
+
+    def command_row(self, upstream, tool):
+        """What a list tells of a command."""
+        allowed, _ = decision(self._hub.config.permissions, upstream.server.permissions, upstream.name, tool["name"])
+        row = {"name": tool["name"], "description": description_of(tool)}
+        return row if allowed else dict(row, denied=True)
 
     # -- describe_commands
 
@@ -11847,6 +11883,8 @@ class MetaTools:
             raise HubError("%s answered the call of %s with a result that is no object" % (upstream.name, command), "SERVER_UNREACHABLE", None, None)
         if self._hub.config.result_mode == "json":
             raw = wrapped_result(raw)
+        elif self._hub.config.resources and b'"resource_link"' in raw:
+            raw = with_hub_uris(upstream, raw, "content", "resource_link")
         return with_hint(raw, hint) if hint else bytes(raw)
 
     # -- search_commands
@@ -11858,15 +11896,25 @@ class MetaTools:
         words, found = query.lower().split(), []
         for upstream in self._hub.upstreams.values():
             for tool in upstream.commands() or ():
-                score = rank(words, tool["name"].lower(), str(tool.get("description") or "").lower())
+                score = rank(words, tool["name"].lower(), description_of(tool).lower())
                 if score:
-                    found.append((-score, upstream.name, tool["name"], one_line_of(str(tool.get("description") or ""))))
+                    found.append((-score, upstream.name, tool["name"], tool))
+        shown = []
+        for _, name, _, tool in sorted(found, key=lambda hit: hit[:3])[:min(limit, 100)]:
+            row = self.command_row(self._hub.upstreams[name], tool)
+            shown.append(dict({"server": name}, **dict(row, description=one_line_of(row["description"]))))
+        answer = {"commands": shown, "total": len(found)}
         unknown = [upstream.name for upstream in self._hub.upstreams.values() if upstream.commands() is None]
-        shown = [{"server": server, "name": name, "description": text} for _, server, name, text in sorted(found)[:min(limit, 100)]]
-        return text_result(dict({"commands": shown, "total": len(found)}, **({"not_searched": unknown} if unknown else {})))
+        if unknown:
+            answer.update(not_searched=unknown, advice="list_commands of a server makes its commands known")
+        return text_result(answer)
 
 
 CALL_SHAPE = 'like {"server": "NAME", "command_name": "COMMAND", "parameters": {...}}'
+
+
+def description_of(tool):
+    return str(tool.get("description") or "")
 
 
 def matches(server, wanted):
@@ -11902,10 +11950,21 @@ def arguments_of(call, upstream, command):
         try:
             inner = value.strip().encode("utf-8")
             members(inner)
+            refuse_twins(value)
             return inner, "parameters was a string that holds an object; give the object itself"
         except ValueError:  # lone surrogates among them
             pass
     raise HubError("parameters is %s, not an object" % kind_word(value), "INVALID_PARAMETERS", None, CALL_SHAPE)
+
+
+def refuse_twins(text):
+    """ValueError for JSON that names a member twice: nobody knows which was meant."""
+    import json
+
+    def checked(pairs):
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a member stands there twice")
+    json.loads(text, object_pairs_hook=checked)
 
 
 def flattened(call, upstream, command, given, stray):
@@ -12357,7 +12416,7 @@ async def resources_list(hub, method):
     for upstream, raw in await gathered(hub, list(hub.upstreams.values()), method, member):
         uri = parse_json(members(raw).get(key, b"null"))
         if isinstance(uri, str):
-            shown.append(with_members(raw, {key: json_string("hub+%s::%s" % (escaped_name(upstream.name), uri))}))
+            shown.append(with_members(raw, {key: json_string(hub_uri(upstream, uri))}))
     return b'{"%s":[%s]}' % (member.encode("ascii"), b",".join(shown))
 
 
@@ -12367,8 +12426,29 @@ async def resources_read(hub, params, params_raw, dialogue):
     upstream = hub.upstreams.get(found[0]) if found else None
     if upstream is None:
         raise PeerError("there is no resource %s" % str(uri)[:100], INVALID_PARAMS)
-    return await forwarded(upstream, "resources/read", with_members(without_meta(params_raw), {
+    raw = await forwarded(upstream, "resources/read", with_members(without_meta(params_raw), {
         "uri": json_string(uri[4:][len(escaped_name(found[0])) + 2:])}), dialogue)
+    return with_hub_uris(upstream, raw, "contents", None)
+
+
+def hub_uri(upstream, uri):
+    """The URI of a server's resource for a client of the hub."""
+    return "hub+%s::%s" % (escaped_name(upstream.name), uri)
+
+
+def with_hub_uris(upstream, raw, member, kind):
+    """A result whose items (those of a type, None for all) name their resource as the client knows it; as it is if it is odd."""
+    try:
+        items = []
+        listed = members(raw)[member]
+        for item in elements(listed) if listed[:1] == b"[" else ():
+            parts = members(item)
+            uri = parse_json(parts.get("uri", b"null"))
+            is_meant = isinstance(uri, str) and (kind is None or parts.get("type") == json_string(kind))
+            items.append(with_members(item, {"uri": json_string(hub_uri(upstream, uri))}) if is_meant else item)
+        return with_members(raw, {member: b"[%s]" % b",".join(items)})
+    except (ValueError, KeyError):
+        return raw
 
 
 def without_meta(params_raw):
@@ -12443,7 +12523,7 @@ class Hub:
 
     def warn(self, text):
         """For a Store and a ServerLink: a trouble that stops nothing."""
-        self.log.event("error", text, wall_s())
+        self.log.event("info", text, wall_s())
 
     def line(self, text, level=1):
         self.log.event("debug", text, wall_s())
@@ -12455,7 +12535,7 @@ class Hub:
         self.log.event("info", "lazy hub %s with %d servers from %s" % (VERSION, len(self.upstreams), self.config.path), wall_s(),
                        event="service_start", pid=this_pid())
         for warning in self.config.warnings:
-            self.log.event("error", warning, wall_s(), event="config_warning")
+            self.log.event("info", warning, wall_s(), event="config_warning")
         self._tell_wrong()
         self._watch_file()
         try:
@@ -12520,7 +12600,7 @@ class Hub:
         kept = set(unchanged)
         summaries, old_secrets = self.tools.summaries(), self.config.secrets | self._old_secrets
         if config.transport != self.config.transport:
-            self.log.event("error", "a changed transport needs a restart of the hub", wall_s())
+            self.log.event("info", "a changed transport needs a restart of the hub", wall_s())
         self.config = config
         self._learn(old_secrets if self._retired or removed or modified else frozenset())
         self.upstreams = {key: before[key] if key in kept else Upstream(self, server) for key, server in keyed(config.servers)}
@@ -12671,7 +12751,7 @@ def run_hub(path, flags, environment, cache_dir):
 # ============================================================================
 # L14b COMMANDS - config, doctor and hub, as a person types them   [I/O, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L5 L6 L8b L8c L9 L9b L10b L11 L11b L13c L14
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L8b L8c L9 L9b L10b L11 L11b L13c L13e L14
 # Used by: L15
 # Owns:   recordings_folder, bytecode_path, own_command, config_command, doctor_command, hub_command, hub_import, hub_check
 # Never:  decides what a wrap changes, or what a hub does
@@ -13573,8 +13653,7 @@ class HubCheck(Hub):
         """The recorded Answer to `tools/list`, None if there is none."""
         if not self.cache_dir or upstream.server.argv is None:
             return None
-        entry = load_store(upstream.driver().options)[0].recording.entries.get(entry_key(UPSTREAM_VERSION, {}, ""))
-        return entry.answers.get("tools/list") if entry is not None else None
+        return newest_tools(load_store(upstream.driver().options)[0].recording.entries, hub_keys({}))
 
     async def _news(self, upstream, before):
         """What is recorded now, compared with `before`. HubError if nothing is."""

@@ -18,8 +18,8 @@ import tokenize
 
 from scopes import bound, loads
 
-BANNER = re.compile(r"^# L(\d+[bcd]?) ([A-Z]+) - ")
-PARTS = {"": 0, "b": 0.5, "c": 0.75, "d": 0.875}
+BANNER = re.compile(r"^# L(\d+[bcde]?) ([A-Z]+) - ")
+PARTS = {"": 0, "b": 0.5, "c": 0.75, "d": 0.875, "e": 0.9375}
 RULE = re.compile(r"^# [=-]{20,}$")
 FIELD = re.compile(r"\b(Uses|Used by|Owns|Never|Tests):")
 DEFAULT_MODULE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
@@ -28,7 +28,7 @@ DEFAULT_MODULE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__
 
 def number_of(digits):
     """6 for "6", 6.5 for "6b", 8.75 for "8c"."""
-    return int(digits.rstrip("bcd")) + PARTS[digits.lstrip("0123456789")]
+    return int(digits.rstrip("bcde")) + PARTS[digits.lstrip("0123456789")]
 
 
 def tag_of(number):

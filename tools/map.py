@@ -16,8 +16,8 @@ import sys
 from layers import DEFAULT_MODULE, Module, number_of, tag_of
 
 FIELDS = ("Uses", "Used by", "Owns", "Never", "Tests")
-MAP_ENTRY = re.compile(r"\bL(\d+[bcd]?) +([A-Z]+)\b")
-TAG = re.compile(r"\bL(\d+[bcd]?)\b")
+MAP_ENTRY = re.compile(r"\bL(\d+[bcde]?) +([A-Z]+)\b")
+TAG = re.compile(r"\bL(\d+[bcde]?)\b")
 
 
 def tags(numbers):

@@ -14,7 +14,7 @@ import sys
 from layers import docstring_of, number_of
 from scopes import own_names
 
-TAG = re.compile(r"\bL(\d+[bcd]?)\b")
+TAG = re.compile(r"\bL(\d+[bcde]?)\b")
 QUOTED = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(\))?`")
 WORD = re.compile(r"[A-Za-z_]\w*")
 # Modules whose names a comment may quote without their module before them.
