@@ -11,7 +11,7 @@ The flags, the control file, the seen file and the tools are those of fake.py, w
   roots_at_start    asks for the roots behind `initialized` (that often), as server-filesystem does; the tool `roots`
                     tells the answers, and which requests came before them
   modern_only=-32022|-32601   a server of 2026-07-28: its refusal of `initialize`, see "a server of 2026-07-28 only"
-  discover          what server/discover says then: a list of versions, or the code of an error
+  discover          what server/discover says then: a list of versions, the code of an error, or "silence"
   io_raw=TEXT       the whole input_required result of the tool `ask` then, {count} being the number of the call
 
 A tool that is none of the functions here or in fake.py is answered with what it was called with. Of its own it
@@ -68,8 +68,10 @@ def do_progress(args, message):
 
 
 def do_client(args, message):
-    """Asks the client; its whole answer is the result of the call."""
+    """Asks the client; its whole answer is the result of the call, or only that there is one (`untold`)."""
     ASKED[json.dumps(args["id"])] = message["id"]
+    if args.get("untold"):
+        ASKED[json.dumps(args["id"])] = lambda said: send({"jsonrpc": "2.0", "id": message["id"], "result": {"heard": 1}})
     send({"jsonrpc": "2.0", "id": args["id"], "method": args["method"], "params": args.get("params", {})})
 
 
@@ -114,11 +116,13 @@ def do_several(args, message):
 
 
 def do_aside(args, message):
-    """Asks, and answers the call without waiting for what is said."""
+    """Asks, and answers the call without waiting for what is said; `behind`: answers first, then asks."""
     ASKED[json.dumps(args["id"])] = lambda said: None
-    send({"jsonrpc": "2.0", "id": args["id"], "method": args["method"], "params": {}})
-    sleep(args.get("later", 0))
-    return {"done": True}
+    lines = [{"jsonrpc": "2.0", "id": args["id"], "method": args["method"], "params": {}},
+             {"jsonrpc": "2.0", "id": message["id"], "result": {"done": True}}]
+    for number, line in enumerate(reversed(lines) if args.get("behind") else lines):
+        sleep(args.get("later", 0) * number)
+        send(line)
 
 
 def do_die_asking(args, message):
@@ -222,7 +226,7 @@ def modern_answer(message):
         found = opt("discover", [MODERN])
         if isinstance(found, int):
             refuse(message, found, "no discovery here")
-        else:
+        elif found != "silence":
             give(message, {"supportedVersions": found, "capabilities": fake.capabilities()}, True)
     elif method == "tools/call":
         modern_call(message, params, params.get("arguments") or {})
