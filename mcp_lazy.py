@@ -10682,10 +10682,10 @@ def classify_failure(stderr_text, exit_text, phase):
 # given to, and good for one request with the same params: nothing in it can be forged, nothing
 # replayed. END cancels the work, which cancels upstream and refuses what is still asked.
 #
-# A server with a handshake does not say for which of its calls it asks: the newest one
-# whose client offers what is asked for carries it.
-# What can still go wrong: with two calls open on such a server the question turns up in
-# the other one; its answer reaches the server all the same.
+# A server with a handshake does not say for which of its calls it asks: the newest one that
+# has no question yet carries it, as a call that asks mostly does so at once.
+# What can still go wrong: with two calls open on such a server the question turns up in the
+# wrong one; its answer reaches the server all the same.
 # ----------------------------------------------------------------------------
 ASKABLE = {"roots/list": "roots", "sampling/createMessage": "sampling", "elicitation/create": "elicitation"}
 # Requests that may be answered `input_required`.
@@ -10730,6 +10730,10 @@ class Dialogue:
         self._questions[key] = (method, params_raw, future)
         self._news.set()
         return key, future
+
+    def has_asked(self):
+        """Does a question of it wait for its answer?"""
+        return bool(self._questions)
 
     def withdraw(self, key):
         """The client need not answer this any more."""
@@ -10796,7 +10800,7 @@ class Dialogues:
         """The Dialogue that a request carries on; it has its answers. PeerError."""
         state, answers = parse_json(parts.get("requestState", b"null")), parts.get("inputResponses", b"{}")
         if answers[:1] != b"{":
-            raise PeerError("inputResponses is no object", INVALID_PARAMS)
+            raise PeerError("inputResponses is no object" + ANEW, INVALID_PARAMS)
         dialogue = self._parked.get(state) if isinstance(state, str) else None
         if dialogue is None:
             what = "there is no requestState" if state is None else "this requestState is unknown, used or expired"
@@ -10814,9 +10818,9 @@ class Dialogues:
 def carrier_of(upstream, method, dialogue=None):
     """What asks the client (`ask`, `withdraw`) for a server: a call of it, or the client's connection; None if neither can."""
     wanted, face = ASKABLE.get(method), upstream.hub.face
-    for one in [dialogue] if dialogue is not None else reversed(upstream.callers):
-        if wanted in one.offers:
-            return one
+    able = [one for one in ([dialogue] if dialogue is not None else reversed(upstream.callers)) if wanted in one.offers]
+    if able:
+        return min(able, key=Dialogue.has_asked)  # the first that has not, if there is one
     return face if dialogue is None and wanted in upstream.declared and face.can_ask() else None
 
 
@@ -11376,6 +11380,8 @@ class Upstream:
         if session is None:
             return
         self._stopped = stopped = Future()
+        session.withdraw()
+        await self.hub.tasks.sleep(0)  # what it asked is refused now, and the last cancels are on their way
         session.close_input()
         for wait_s, signum in ((CLOSE_WAIT_S, SIGTERM), (self.server.stop_grace_s, SIGKILL), (KILL_WAIT_S, None)):
             try:
@@ -11580,10 +11586,19 @@ async def in_rounds(upstream, session, named, params_raw, caller):
     asked = params_raw
     for _ in range(MOST_ROUNDS):
         raw = await quietly(upstream, session, named, asked, progress)
-        if b'"input_required"' not in raw or raw[:1] != b"{" or members(raw).get("resultType") != b'"input_required"':
-            return raw
+        kind = members(raw).get("resultType") if raw[:1] == b"{" and b'"resultType"' in raw else None
+        if kind != b'"input_required"':
+            return understood(upstream, session, raw, kind)
         asked = with_members(params_raw, await ask_client(upstream, raw, dialogue))
     raise HubError("%s still asks after %d rounds of %s" % (upstream.name, MOST_ROUNDS, named[1]), "SERVER_UNREACHABLE", None, None)
+
+
+def understood(upstream, session, raw, kind):
+    """`raw`, if a result of this type can be given to a client. HubError."""
+    if session.is_modern and kind not in (None, b'"complete"'):
+        raise HubError("%s answered with a result of the type %s, which the hub does not know" % (
+            upstream.name, printable(kind[:40].decode("utf-8", "replace"))), "SERVER_UNREACHABLE", None, None)
+    return raw
 
 
 async def quietly(upstream, session, named, params_raw, progress=None):
