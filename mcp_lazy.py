@@ -12454,9 +12454,10 @@ def hub_uri(upstream, uri):
 def with_hub_uris(upstream, raw, member, kind):
     """A result whose items (those of a type, None for all) name their resource as the client knows it; as it is if it is odd."""
     try:
-        items = []
-        listed = members(raw)[member]
-        for item in elements(listed) if listed[:1] == b"[" else ():
+        items, listed = [], members(raw)[member]
+        if listed[:1] != b"[":
+            return raw
+        for item in elements(listed):
             parts = members(item)
             uri = parse_json(parts.get("uri", b"null"))
             is_meant = isinstance(uri, str) and (kind is None or parts.get("type") == json_string(kind))

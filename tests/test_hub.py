@@ -532,6 +532,19 @@ class TestFace:
         assert found["error"]["code"] == code and found["id"] is None and "result" not in found
         assert hub.ask("ping") == {}
 
+    @pytest.mark.parametrize("ident", ["null", "true", "false", "1.5", "-0.5", "{}", "[]", "[1]", '{"a":1}', "1e-3"])
+    @pytest.mark.parametrize("method", ["ping", "tools/call", "nosuch", "notifications/cancelled"])
+    def test_an_id_that_is_none(self, hub, ident, method):
+        """JSON-RPC: an error with id null, never silence; without an id it is a notification."""
+        line = '{"jsonrpc":"2.0","id":%s,"method":"%s","params":{"name":"list_servers"}}' % (ident, method)
+        for sent, wrap in ((line, False), ("[%s]" % line, True)):
+            hub.send(sent.encode() + b"\n")
+            found = hub.read()
+            found = found[0] if wrap and isinstance(found, list) and len(found) == 1 else found
+            assert found["error"]["code"] == -32600 and found["id"] is None and "result" not in found
+        hub.send('{"jsonrpc":"2.0","method":"%s","params":{}}\n'.replace("%s", method).encode())
+        assert hub.barrier() == []
+
     def test_lines_that_say_nothing(self, hub):
         hub.send(b"\n", b"  \r\n", message("notifications/nosuch"), message("notifications/cancelled",
                                                                             params={"requestId": "none"}),
@@ -966,6 +979,21 @@ def test_search(box):
     for wrong in ({}, {"query": ""}, {"query": 7}, {"query": "x", "limit": 0}, {"query": "x", "limit": "many"}):
         assert hub.failure("search_commands", **wrong).code == "INVALID_PARAMETERS"
     assert (known.starts(), unknown.starts()) == (starts, 0) and children(hub.pid) == []
+
+
+def test_search_tells_what_is_denied_and_what_is_not_searched(box):
+    """G16.2: marked, not hidden; and how the rest becomes known."""
+    known, unknown = fake(box, tools=3), fake(box, tools=3)
+    rules = {"rules": [{"pattern": "tool1", "action": "deny"}]}
+    hub = start(box, [entry("a", known, permissions=rules), entry("b", unknown)], search=True)
+    hub.data("list_commands", server="a")
+    found = hub.data("search_commands", query="tool")
+    marks = {one["name"]: one.get("denied") for one in found["commands"]}
+    assert marks == {"tool0": None, "tool1": True, "tool2": None}
+    assert found["not_searched"] == ["b"] and "list_commands" in found["advice"]
+    hub.data("list_commands", server="b")
+    found = hub.data("search_commands", query="tool")
+    assert found["total"] == 6 and not {"advice", "not_searched"} & set(found)
 
 
 NO_TOOLS = """import json, sys

@@ -188,6 +188,22 @@ class TestParameters:
         assert all(name in failure.text for name in stray)
         assert db.starts() == starts and hub.row("new")["state"] == "asleep"
 
+    @pytest.mark.parametrize("text", ['{"sql":1,"sql":2}', '{"sql":1,"sql":1}', '{"sql":1,"\\u0073ql":2}',
+                                      '{"a":{"b":1,"b":2}}', '{"a":[{"b":1,"b":2}]}'])
+    def test_a_text_with_a_member_twice(self, hub, db, text):
+        """Nobody knows which was meant."""
+        before = len(db.lines())
+        failure = hub.failure("invoke_command", server="db", command_name="query", parameters=text)
+        assert failure.code == "INVALID_PARAMETERS" and "parameters" in failure.text and len(db.lines()) == before
+
+    @pytest.mark.parametrize("depth", [90, 900, 50000])
+    def test_a_text_that_is_deep(self, hub, depth):
+        """It is passed on or refused, and the hub goes on."""
+        text = '{"a":' + "[" * depth + "]" * depth + "}"
+        found = hub.answer(hub.start_tool("invoke_command", server="new", command_name="length", parameters=text))
+        assert found.get("result", {}).get("isError"), found  # `length` wants another argument
+        assert hub.ask("ping") == {}
+
     @pytest.mark.parametrize("arguments, wanted, hinted", [
         ({"parameters": {"sql": "SELECT 1"}}, {"sql": "SELECT 1"}, False), ({"parameters": {}}, {}, False),
         ({}, {}, False),
@@ -530,7 +546,27 @@ def test_a_server_that_ends_after_each_call(box):
         result = hub.invoke("f", "die", how="exit0", answer="answer %d" % n)
         assert result["content"][0]["text"] == "answer %d" % n
         until(lambda: hub.row("f")["state"] != "live", what="its end to be seen")  # a call that is sent before is lost
+        row = hub.row("f")
+        assert row["state"] == "asleep" and "error" not in row and row["healthy"] is not False, row
     assert server.starts() == 6
+
+
+@pytest.mark.parametrize("how", ["exit3", "SIGKILL"])
+def test_another_end_between_calls_is_a_failure(box, how):
+    """Only status 0 is an end that was meant."""
+    hub = start(box, [entry("f", fake(box))])
+    hub.invoke("f", "die", how=how, answer="the last")
+    row = hub.until_state("f", "failing", "asleep")
+    assert row["state"] == "failing" and how[-1:] in row["error"]
+    assert hub.invoke("f", "echo", x=1) == {"echo": {"x": 1}}
+
+
+def test_what_a_crash_in_a_call_means(box):
+    """Case 010: what was open may have been done, and the next call starts the server anew."""
+    hub = start(box, [entry("f", fake(box))])
+    failure = hub.invoke_fails("f", "touch", n=1, how="exit9")
+    advice = failure.text.split("\n\n")[-1]
+    assert "Suggestion: " in advice and "may have been carried out" in advice and "the next call starts it anew" in advice
 
 
 def test_a_server_that_somebody_kills(box):
@@ -803,6 +839,52 @@ def test_resources(box):
     for uri in ("mem://b", "", 7, None, "hub+nope::x"):
         assert "error" in hub.answer(hub.request("resources/read", {"uri": uri}))
     assert hub.ask("ping") == {}
+
+
+LINKS = ('{"content":[{"type":"text","text":"file:///x"},'
+         '{"type":"resource_link","uri":"file:///a b","name":"x","n":1.0},'
+         '{"type":"resource","resource":{"uri":"mem://y","text":"t"}}],'
+         '"structuredContent":{"e":1e400,"uri":"mem://z"}}')
+
+
+class TestLinks:
+    """A resource_link in a result is read through the hub, where that is on."""
+
+    @pytest.fixture(scope="class")
+    def hub(self, shelf):
+        return start(shelf, [entry("a:1", fake(shelf, resource_uris=["mem://x"]))], resources=True)
+
+    @pytest.mark.parametrize("modern", [True, False])
+    def test_it_can_be_read(self, hub, modern):
+        params = {"name": "invoke_command", "arguments": {"server": "a:1", "command_name": "result",
+                                                          "parameters": {"raw": LINKS}}}
+        raw = hub.raw_result(hub.modern("tools/call", params) if modern else hub.request("tools/call", params))
+        result, before = json.loads(raw), json.loads(LINKS)
+        uri = result["content"][1]["uri"]
+        assert uri == "hub+a\\:1::file:///a b"
+        before["content"][1]["uri"] = uri
+        assert result == (dict(before, resultType="complete") if modern else before)
+        assert b'"n":1.0' in raw and b'"e":1e400' in raw
+        assert hub.ask("resources/read", {"uri": uri})["asked"]["uri"] == "file:///a b"
+
+    def test_with_a_hint_too(self, hub):
+        """Both are told."""
+        text = json.dumps({"raw": LINKS})
+        result = hub.tool("invoke_command", server="a:1", command_name="result", parameters=text)
+        assert result["content"][1]["uri"] == "hub+a\\:1::file:///a b" and result["_meta"]["lazyMcp"]["hint"]
+
+    @pytest.mark.parametrize("raw", [
+        '{"content":[{"type":"resource_link"}]}', '{"content":[{"type":"resource_link","uri":7}]}',
+        '{"content":{"type":"resource_link","uri":"mem://x"}}', '{"resource_link":"mem://x"}',
+        '{"content":["resource_link",7,null]}'])
+    def test_an_odd_one_comes_as_it_is(self, hub, raw):
+        assert hub.invoke("a:1", "result", raw=raw) == json.loads(raw)
+
+
+def test_a_link_is_the_servers_own_where_resources_are_off(box):
+    """G8.2: byte for byte; the client has no resources/read."""
+    hub = start(box, [entry("a", fake(box))])
+    assert hub.raw_result(hub.start_invoke("a", "result", {"raw": LINKS})) == LINKS.encode()
 
 
 # -------------------------------------------------------------------------------- recordings, shared with the relay

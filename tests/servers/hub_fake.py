@@ -75,6 +75,17 @@ def do_client(args, message):
     send({"jsonrpc": "2.0", "id": args["id"], "method": args["method"], "params": args.get("params", {})})
 
 
+def do_upon(args, message):
+    """Asks the client when `now` is called."""
+    ASKED.setdefault("upon", []).append((args, message))
+
+
+def do_now(args, message):
+    for one in ASKED.pop("upon", []):
+        do_client(*one)
+    return {"now": True}
+
+
 def do_client_raw(args, message):
     """Asks the client with a line that is given as text."""
     ASKED[json.dumps(args["id"])] = message["id"]
