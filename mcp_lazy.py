@@ -11215,13 +11215,13 @@ def newest_tools(entries, keys):
 class Upstream:
     """One server of the hub: its state, its process, what is known of its commands."""
     __slots__ = ("server", "state", "error", "latency_ms", "checked_s", "calls", "callers", "used_s", "declared", "hub", "_session", "_driver",
-                 "_starting", "_stopped", "catalogue", "_backoff", "_since_s", "_relisting")
+                 "_starting", "_stopped", "catalogue", "_backoff", "_relisting")
 
     def __init__(self, hub, server):
         self.server, self.hub = server, hub
         self.state, self.error = first_state(hub, server)
         self.latency_ms = self.checked_s = self._session = self._starting = self._stopped = self._driver = None
-        self.calls, self.callers, self.used_s, self.declared, self._since_s, self._relisting = 0, [], 0.0, {}, 0.0, False
+        self.calls, self.callers, self.used_s, self.declared, self._relisting = 0, [], 0.0, {}, False
         self._backoff, self.catalogue = Backoff(FIRST_BACKOFF_S), Catalogue(hub, self)
 
     name = property(lambda self: self.server.name)
@@ -11301,8 +11301,7 @@ class Upstream:
             await roots_given(self, session)
         except HubError as error:
             raise await self._failed_start(error, start_s) from None
-        self._since_s = monotonic_s()
-        self.latency_ms = int((self._since_s - start_s) * 1000)
+        self.latency_ms = int((monotonic_s() - start_s) * 1000)
         session.is_ready = True
         self.become(LIVE_UP)
         self.touch()
@@ -12488,14 +12487,14 @@ HubFiles = record("HubFiles", "path environment flags", "Which file the hub read
 class Hub:
     """Everything together. config and upstreams are replaced as wholes, at a reload."""
     __slots__ = ("config", "upstreams", "loop", "tasks", "processes", "log", "face", "tools", "methods", "dialogues", "gate", "since_s", "mark", "is_nested", "_recordings",
-                 "_files", "_signals", "_leaving", "_over", "_tokens", "_retired", "_reloading", "_sink", "_used_s", "_monitoring", "_watched", "_old_secrets", "_redaction")
+                 "_files", "_signals", "_leaving", "_over", "_tokens", "_retired", "_sink", "_used_s", "_monitoring", "_watched", "_old_secrets", "_redaction")
 
     def __init__(self, files, config, cache_dir, opened):
         self._files, self.config, self._recordings = files, config, cache_dir
         self.loop, self.processes, self.since_s = Loop(), Processes(), monotonic_s()
         self.tasks, self._sink, self._signals = Tasks(self.loop), StderrSink(self.loop), opened[1]
         self.log = HubLog(self._put_line, config.log, config.secrets)
-        self._tokens, self._leaving, self._over, self._retired, self._reloading = 0, False, False, [], False
+        self._tokens, self._leaving, self._over, self._retired = 0, False, False, []
         self._used_s, self._monitoring, self._watched = 0.0, False, None
         self._learn()
         mine = sha256_hex(filesystem_bytes(resolved_path(config.path))).encode("ascii")
