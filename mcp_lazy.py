@@ -10690,8 +10690,10 @@ def classify_failure(stderr_text, exit_text, phase):
 ASKABLE = {"roots/list": "roots", "sampling/createMessage": "sampling", "elicitation/create": "elicitation"}
 # Requests that may be answered `input_required`.
 CARRIERS = ("tools/call", "prompts/get", "resources/read")
-# How long a question waits for a person; calls that wait so at a time; rounds that a server may ask for.
-PARKED_S, MOST_PARKED, MOST_ROUNDS = 300.0, 256, 16
+# How long a question waits for a person; rounds that a server may ask for.
+PARKED_S, MOST_ROUNDS = 300.0, 16
+# Calls that wait for answers at a time, and the bytes of their params: with more, the next one fails.
+MOST_PARKED, MOST_PARKED_BYTES = 256, 32 * 1024 * 1024
 # What a request says beyond the call itself.
 ROUND_MEMBERS = ("_meta", "inputResponses", "requestState")
 ANEW = "; send the call anew, without requestState and inputResponses"
@@ -10762,9 +10764,15 @@ class Dialogue:
     def is_of(self, method, parts):
         """Is that the same request, but for its answers?"""
         theirs = {name: raw for name, raw in parts.items() if name not in ROUND_MEMBERS}
-        return method == self._method and theirs.keys() == self._parts.keys() and all(
-            raw == theirs[name] or canonical(parse_json(raw, exact=True)) == canonical(parse_json(theirs[name], exact=True))
-            for name, raw in self._parts.items())
+        try:
+            return method == self._method and theirs.keys() == self._parts.keys() and all(
+                raw == theirs[name] or canonical(parse_json(raw, exact=True)) == canonical(parse_json(theirs[name], exact=True))
+                for name, raw in self._parts.items())
+        except (ValueError, RecursionError):  # too deep to be compared but by its text
+            return False
+
+    def size_bytes(self):
+        return sum(map(len, self._parts.values()))
 
 
 class Dialogues:
@@ -10784,7 +10792,8 @@ class Dialogues:
         return with_members(raw, {"resultType": b'"complete"'}) if raw is not None else self._park(dialogue)
 
     def _park(self, dialogue):
-        if len(self._parked) >= MOST_PARKED:
+        parked = self._parked.values()
+        if len(parked) >= MOST_PARKED or sum(one.size_bytes() for one in parked) > MOST_PARKED_BYTES:
             dialogue.end()
             raise PeerError("too many calls wait for answers", INTERNAL_ERROR)
         state = random_hex(16)
@@ -11586,7 +11595,7 @@ async def in_rounds(upstream, session, named, params_raw, caller):
     for _ in range(MOST_ROUNDS):
         raw = await quietly(upstream, session, named, asked, progress)
         kind = members(raw).get("resultType") if raw[:1] == b"{" and b'"resultType"' in raw else None
-        if kind != b'"input_required"':
+        if kind != b'"input_required"' or not session.is_modern:
             return understood(upstream, session, raw, kind)
         asked = with_members(params_raw, await ask_client(upstream, raw, dialogue))
     raise HubError("%s still asks after %d rounds of %s" % (upstream.name, MOST_ROUNDS, named[1]), "SERVER_UNREACHABLE", None, None)
@@ -11594,7 +11603,7 @@ async def in_rounds(upstream, session, named, params_raw, caller):
 
 def understood(upstream, session, raw, kind):
     """`raw`, if a result of this type can be given to a client. HubError."""
-    if session.is_modern and kind not in (None, b'"complete"'):
+    if kind == b'"input_required"' or session.is_modern and kind not in (None, b'"complete"'):
         raise HubError("%s answered with a result of the type %s, which the hub does not know" % (
             upstream.name, printable(kind[:40].decode("utf-8", "replace"))), "SERVER_UNREACHABLE", None, None)
     return raw
@@ -11674,7 +11683,7 @@ HUB_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10
 DRAIN_S, LEAVE_S = 5.0, 2.0
 # Open requests of the client, and their bytes; one more is refused at once. Not reading the client would keep back
 # its cancels, its answers to servers, and the very call that others wait for.
-MAX_OPEN, MAX_OPEN_BYTES = 4096, 2 * MAX_LINE_BYTES
+MAX_OPEN, MAX_OPEN_BYTES = 4096, MAX_LINE_BYTES // 2
 # Servers that are started only to be listed, at a time: a start costs a moment in which nobody is served.
 MOST_DISCOVERIES = 8
 HANGUP = STOP_SIGNALS[2]

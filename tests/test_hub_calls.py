@@ -64,13 +64,13 @@ class TestResults:
             "server": "f", "command_name": "result", "parameters": {"raw": KINDS[kind]}}}))
         assert json.loads(raw) == dict(json.loads(KINDS[kind]), resultType="complete")
 
-    def test_input_required_for_ever(self, hub):
-        """protocol.md 3.4: it is never the hub's own result; a server that asks without end has failed."""
+    def test_input_required_of_a_server_with_a_handshake(self, hub):
+        """It is nothing of its era, and never the hub's own result."""
         raw = '{"resultType":"input_required","requestState":"s"}'
         ident = hub.modern("tools/call", {"name": "invoke_command", "arguments": {
             "server": "f", "command_name": "result", "parameters": {"raw": raw}}})
         failure = hub.failed(ident)
-        assert "still asks" in failure.text and failure.result["resultType"] == "complete"
+        assert "does not know" in failure.text and failure.result["resultType"] == "complete"
 
     @pytest.mark.parametrize("raw", ["null", "7", '"text"', "[]", "true"])
     def test_a_result_that_is_no_object(self, hub, raw):

@@ -176,6 +176,25 @@ def test_calls_that_wait_are_counted(world):
     assert future.done
 
 
+def test_bytes_of_calls_that_wait_are_counted(world, monkeypatch):
+    """One large call may wait at any time; behind it no other."""
+    monkeypatch.setattr(lazy, "MOST_PARKED_BYTES", 4)
+    _, state, key, _ = parked(world)
+    dialogue = world.call()
+    dialogue.ask("roots/list", None)
+    with pytest.raises(lazy.PeerError, match="too many"):
+        world.carried(dialogue)
+    world.resumed(state, {key: {}})
+    parked(world)
+
+
+def test_params_too_deep_to_compare(world):
+    """Only the same text is the same then; it is no error of ours."""
+    deep = b'{"a":' * 400 + b"1" + b"}" * 400
+    dialogue, state, key, _ = parked(world)
+    assert "other params" in refused(world, state, {key: {}}, arguments=deep)
+
+
 def test_a_withdrawn_question(world):
     dialogue = world.call()
     key, _ = dialogue.ask("roots/list", None)
