@@ -13,8 +13,8 @@ ask for the newest protocol first, ts2-listen subscribes besides) and the Inspec
 SERVER:CLIENT, or SERVER:ends (every way for a client to go), filesystem:roots, everything:capabilities,
 everything:state (level and subscriptions over a crash and an idle stop), py2:late (it comes up when Claude Code waits
 no longer for its probe), config:CLIENT (Claude Code, Codex, Gemini CLI, opencode, Qwen Code and Copilot read and
-rewrite registrations that `mcp-lazy config` edited), or hub:CLIENT (three servers behind one hub). Each line of the
-report is a check:
+rewrite registrations that `mcp-lazy config` edited), hub:CLIENT (three servers behind one hub) or hub:asks (what servers
+ask goes through the hub). Each line of the report is a check:
 
     ok       it held                      FAIL     it did not; the detail says what was seen
     info     a figure, not judged         not run  something could not be installed, with the reason
@@ -32,6 +32,7 @@ import tempfile
 
 from acceptance_sections import late, state, with_claude, with_inspector, with_package, with_raw
 from acceptance_ends import capabilities, ends, roots
+import acceptance_asks
 import acceptance_config
 import acceptance_hub
 import real
@@ -50,6 +51,7 @@ def sections():
     found["py2:late"] = (late, "py2")
     found.update(("config:" + which, (acceptance_config.configured, which)) for which in acceptance_config.CLIENTS)
     found.update(("hub:" + which, (acceptance_hub.behind_a_hub, which)) for which in acceptance_hub.CLIENTS)
+    found["hub:asks"] = (acceptance_asks.asks, "asks")
     return found
 
 

@@ -67,12 +67,12 @@ class Place:
 
 
 class Driven(real.Raw):
-    """A client of the Python SDK in front of a hub."""
+    """A client of the Python SDK in front of a hub, or of another that is driven in the same way."""
 
-    def __init__(self, place, which):
+    def __init__(self, place, which, driver=None, **more):
         sdk, _, mode = which.partition("-")
         job = {"argv": place.command(), "env": place.env, "cwd": place.work, "mode": mode or "legacy", "roots": []}
-        argv = [place.scratch.python(sdk[-1]), "-c", DRIVER, json.dumps(job)]
+        argv = (driver or [place.scratch.python(sdk[-1]), "-c", DRIVER]) + [json.dumps(dict(job, **more))]
         super().__init__(place.scratch, place.box, argv, place.env)
 
     def ask(self, *wanted):

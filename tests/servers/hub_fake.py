@@ -69,9 +69,10 @@ def do_progress(args, message):
 
 def do_client(args, message):
     """Asks the client; its whole answer is the result of the call, or only that there is one (`untold`)."""
-    ASKED[json.dumps(args["id"])] = message["id"]
-    if args.get("untold"):
-        ASKED[json.dumps(args["id"])] = lambda said: send({"jsonrpc": "2.0", "id": message["id"], "result": {"heard": 1}})
+    def heard(said):
+        send({"jsonrpc": "2.0", "id": message["id"], "result": {"heard": 1}})
+
+    ASKED[json.dumps(args["id"])] = heard if args.get("untold") else message["id"]
     send({"jsonrpc": "2.0", "id": args["id"], "method": args["method"], "params": args.get("params", {})})
 
 
