@@ -485,7 +485,7 @@ def checkout(tmp_path):
     ("ensurepip", r"Python 3.11 has no venv or ensurepip module; install it .*python3-venv.*"),
     ("venv", r"python -m venv failed \(No space left\); use --python PATH"),
     ("pip", r"the virtual environment has no working pip; install it .*python3-pip.*"),
-    ("network", r"pip cannot install pytest, pytest-timeout, tomli-w \(ERROR: No matching"
+    ("network", r"pip cannot install pytest<10, pytest-timeout, tomli-w \(ERROR: No matching"
                 r" distribution\); check the network or pip's configuration and try again"),
     ("import", r"the test packages do not import in \S+; remove it and try again"),
 ])

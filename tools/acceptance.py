@@ -13,8 +13,8 @@ ask for the newest protocol first, ts2-listen subscribes besides) and the Inspec
 SERVER:CLIENT, or SERVER:ends (every way for a client to go), filesystem:roots, everything:capabilities,
 everything:state (level and subscriptions over a crash and an idle stop), py2:late (it comes up when Claude Code waits
 no longer for its probe), config:CLIENT (Claude Code, Codex, Gemini CLI, opencode, Qwen Code and Copilot read and
-rewrite registrations that `mcp-lazy config` edited), hub:CLIENT (three servers behind one hub) or hub:asks (what servers
-ask goes through the hub). Each line of the report is a check:
+rewrite registrations that `mcp-lazy config` edited), hub:CLIENT (three servers behind one hub) or hub:asks (what
+servers ask their clients goes through the hub). Each line of the report is a check:
 
     ok       it held                      FAIL     it did not; the detail says what was seen
     info     a figure, not judged         not run  something could not be installed, with the reason
