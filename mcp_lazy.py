@@ -10660,7 +10660,7 @@ def classify_failure(stderr_text, exit_text, phase):
 # Used by: L13e L14
 # Owns:   ASKABLE, CARRIERS, Dialogue, Dialogues, Subscriptions, carrier_of, answer_server, ask_client
 # Never:  keeps a question whose call is over; has a call sent to its server a second time by itself
-# Tests:  tests/test_l13d_asking.py
+# Tests:  tests/test_l13d_asking.py, tests/test_hub_asks.py
 # ----------------------------------------------------------------------------
 # Theory: servers ask for roots, sampling and elicitation in two ways, and clients are
 # asked in two (protocol.md 2.4, 3.4). The hub joins each with each:
