@@ -10684,6 +10684,8 @@ def classify_failure(stderr_text, exit_text, phase):
 #
 # A server with a handshake does not say for which of its calls it asks: the newest one that
 # has no question yet carries it, as a call that asks mostly does so at once.
+# For roots some ask by a timer, with no call open (server-everything), and keep what they are
+# told for good: the question waits for the next call, which waits for the answer.
 # What can still go wrong: with two calls open on such a server the question turns up in the
 # wrong one; its answer reaches the server all the same.
 # ----------------------------------------------------------------------------
@@ -10694,6 +10696,8 @@ CARRIERS = ("tools/call", "prompts/get", "resources/read")
 PARKED_S, MOST_ROUNDS = 300.0, 16
 # Calls that wait for answers at a time, and the bytes of their params: with more, the next one fails.
 MOST_PARKED, MOST_PARKED_BYTES = 256, 32 * 1024 * 1024
+# Questions of one server for roots that wait for a call to carry them.
+MOST_HELD = 8
 # What a request says beyond the call itself.
 ROUND_MEMBERS = ("_meta", "inputResponses", "requestState")
 ANEW = "; send the call anew, without requestState and inputResponses"
@@ -10839,7 +10843,10 @@ def answer_server(upstream, session, env, line):
     if env.method == "ping":
         session.answer(env.id_raw, False, b"{}")
     elif carrier is not None:
+        session.was_asked = True
         session.asking[env.id_key] = upstream.hub.tasks.start(_pass_on(carrier, session, env, line))
+    elif env.method == "roots/list" and "roots" in upstream.declared and not upstream.calls and len(session.held) < MOST_HELD:
+        session.held.append((env, line))
     elif env.method == "roots/list":
         session.answer(env.id_raw, False, NO_ROOTS)
     else:
@@ -11036,9 +11043,10 @@ class HubSession(Checked):
 
     progress: {token: callback}; asking: {id: task} of its own requests that the client has not answered; is_ready: its handshake is
     over; has_answered: a request behind it; is_silent: it did not answer a ping; last_read: a Future, set when nothing more is read, to
-    whether a request was open then; is_modern: it speaks 2026-07-28.
+    whether a request was open then; is_modern: it speaks 2026-07-28; was_asked: the client was asked for it; held: its questions
+    (envelope, line) that wait for a call to carry them.
     """
-    __slots__ = ("progress", "asking", "is_ready", "has_answered", "is_silent", "is_modern", "last_read", "noise", "_upstream")
+    __slots__ = ("progress", "asking", "held", "was_asked", "is_ready", "has_answered", "is_silent", "is_modern", "last_read", "noise", "_upstream")
 
     # Little at a time: one server that floods would hold up the answers of all others.
     id_prefix, read_bytes = "hub-", 16 * 1024
@@ -11047,6 +11055,7 @@ class HubSession(Checked):
         super().__init__(driver)
         self.progress, self.asking, self.is_silent, self.is_modern, self._upstream = {}, {}, False, False, upstream
         self.is_ready, self.has_answered, self.last_read, self.noise = False, False, Future(), ""
+        self.held, self.was_asked = [], False
 
     def request(self, method, params_raw=b"{}"):
         return super().request(method, stamped(params_raw, self._upstream.declared) if self.is_modern else params_raw)
@@ -11443,7 +11452,10 @@ class Upstream:
     async def request(self, named, params_raw, progress=None, dialogue=None):
         """The raw result of a request of a client. HubError; Refused for the server's own error. named: as for `quietly`."""
         async def ask():
-            return await in_rounds(self, await self.live(), named, params_raw, (progress, dialogue))
+            session = await self.live()
+            if session.held:
+                await ask_held(self, session)
+            return await in_rounds(self, session, named, params_raw, (progress, dialogue))
         return await self._counted(ask(), dialogue)
 
     # -- what it says by itself
@@ -11533,28 +11545,40 @@ def stamped(params_raw, offers):
 async def roots_given(upstream, session):
     """Wait for the roots that a server asked for right behind its handshake: server-filesystem serves none before it has them.
 
-    It has read `initialized` when it answers the ping behind it, so its question is here before; it settles what it was told
-    a moment later (`ROOTS_REST_S`).
+    It has read `initialized` when it answers the ping behind it, so its question is here before.
     """
-    tasks = upstream.hub.tasks
     if "roots" not in upstream.declared or session.is_modern:
         return
     try:
-        await within(tasks, PING_WAIT_S, session.request("ping"))
+        await within(upstream.hub.tasks, PING_WAIT_S, session.request("ping"))
     except (Silence, Refused):  # not all servers know it
         pass
     except PeerError as error:
         raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED", None, None) from None
-    asked = list(session.asking.values())
-    for task in asked:
+    await settled(upstream, session)
+    if session.last_read.done:
+        raise HubError("%s ended right behind its handshake" % upstream.name, "SERVER_CRASHED", None, None)
+
+
+async def settled(upstream, session):
+    """Wait until what a server asked for is answered; it settles that a moment later (`ROOTS_REST_S`)."""
+    tasks = upstream.hub.tasks
+    for task in list(session.asking.values()):
         try:
             await within(tasks, ROOTS_WAIT_S, task)
         except Silence:
             pass
-    if asked:
+    if session.was_asked:
         await tasks.sleep(ROOTS_REST_S)
-    if session.last_read.done:
-        raise HubError("%s ended right behind its handshake" % upstream.name, "SERVER_CRASHED", None, None)
+
+
+async def ask_held(upstream, session):
+    """What a server asked for while there was no call to carry it goes with this call, which waits for the answer."""
+    held, session.held, session.was_asked = session.held, [], False
+    for env, line in held:
+        answer_server(upstream, session, env, line)
+    if session.was_asked:
+        await settled(upstream, session)
 
 
 async def discover(upstream):

@@ -836,6 +836,45 @@ class TestRootsAtTheStart:
         result, _ = answer_all(hub, call, hub.result(begin(hub, call)), lambda one: {"roots": []})
         assert result["isError"] is True and "7" in result["content"][0]["text"]
 
+    @pytest.mark.parametrize("times", [1, 20])
+    def test_roots_that_are_asked_for_between_calls(self, box, times):
+        """server-everything asks by a timer: the next call carries the question, and waits for the answer.
+
+        Of very many such questions the first few; the others are told none.
+        """
+        server = fake(box)
+        hub = start(box, [entry("a", server)], shaken=False)
+        hub.result(begin(hub, command("a", "aside", id="by", method=ROOTS, behind=True, later=0.05, times=times)))
+        until(lambda: server.events("asked"), what="the questions")
+        for _ in range(2):
+            hub.barrier()
+        call = command("a", "echo", x=1)
+        result, rounds = answer_all(hub, call, hub.result(begin(hub, call)), lambda one: {"roots": [one["method"]]})
+        assert result["echo"] == {"x": 1} and rounds >= 1
+        idents = ["by"] + ["by-%d" % n for n in range(1, times)]
+        told = [until_heard(server, ident)["result"]["roots"] for ident in idents]
+        assert told[0] == [ROOTS] and all(one in ([ROOTS], []) for one in told) and told.count([]) == max(0, times - 8)
+        position = [one.get("method") or one.get("id") for one in server.lines()]
+        assert position.index("by") < len(position) - 1 - position[::-1].index("tools/call")
+
+    def test_roots_that_a_client_does_not_offer(self, box):
+        """They are told at once that there are none, call or no call."""
+        server = fake(box)
+        hub = start(box, [entry("a", server)], shaken=False)
+        params = command("a", "aside", id="by", method=ROOTS, behind=True, later=0.05)
+        hub.result(begin(hub, params, offers={"elicitation": {}}))
+        assert until_heard(server, "by")["result"] == {"roots": []}
+
+    def test_an_answer_before_the_ping_is_answered(self, box):
+        """A9: the moment that a server takes to settle its roots is given to it all the same."""
+        server = fake(box, roots_at_start=True, delay={"ping": 0.3})
+        hub = start(box, [entry("a", server)], capabilities={"roots": {}})
+        ident = hub.start_invoke("a", "echo", {"x": 1})
+        request = hub.until_message(lambda found: found.get("method") == ROOTS)
+        hub.send({"jsonrpc": "2.0", "id": request["id"], "result": {"roots": []}})
+        begun = time.monotonic()
+        assert hub.result(ident)["echo"] == {"x": 1} and time.monotonic() - begun >= 0.39
+
     def test_two_servers_of_one_batch(self, box):
         """A8: several keys in one answer, or one after the other."""
         servers = [fake(box, roots_at_start=True, tools=n + 1) for n in range(2)]

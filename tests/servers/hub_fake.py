@@ -128,13 +128,15 @@ def do_several(args, message):
 
 
 def do_aside(args, message):
-    """Asks, and answers the call without waiting for what is said; `behind`: answers first, then asks."""
-    ASKED[json.dumps(args["id"])] = lambda said: None
-    lines = [{"jsonrpc": "2.0", "id": args["id"], "method": args["method"], "params": {}},
-             {"jsonrpc": "2.0", "id": message["id"], "result": {"done": True}}]
-    for number, line in enumerate(reversed(lines) if args.get("behind") else lines):
-        sleep(args.get("later", 0) * number)
+    """Asks, and answers the call without waiting for what is said; `behind`: answers first, then asks, `times` over."""
+    idents = [args["id"]] + ["%s-%d" % (args["id"], number) for number in range(1, args.get("times", 1))]
+    ASKED.update((json.dumps(ident), lambda said: None) for ident in idents)
+    lines = [{"jsonrpc": "2.0", "id": ident, "method": args["method"], "params": {}} for ident in idents]
+    lines.insert(0 if args.get("behind") else len(lines), {"jsonrpc": "2.0", "id": message["id"], "result": {"done": True}})
+    for number, line in enumerate(lines):
+        sleep(args.get("later", 0) if number == 1 else 0)
         send(line)
+    note("asked", ids=idents)
 
 
 def do_die_asking(args, message):
