@@ -12814,6 +12814,8 @@ WRAP_OPTIONS = dict(TARGET_OPTIONS, **{"env": LIST, "unset-env": LIST, "dry-run"
 ACTION_OPTIONS = {"wrap": WRAP_OPTIONS, "reapply": WRAP_OPTIONS, "watch": WRAP_OPTIONS, "status": TARGET_OPTIONS,
                   "unwrap": dict(TARGET_OPTIONS, **{"dry-run": BOOLEAN, "in-place": BOOLEAN, "keep-backups": TEXT, "recover": BOOLEAN}),
                   "list": {"client": TEXT, "state-dir": TEXT, "json": BOOLEAN}}
+# Variables of a relay that no option goes with.
+OTHER_VARIABLES = ("MCP_LAZY_ARGV0", "MCP_LAZY_CHECK_INITIALIZE", "MCP_LAZY_CHECK_BEFORE")
 WATCH_POLL_S, WATCH_QUIET_S = 1.0, 2.0
 
 
@@ -12839,7 +12841,11 @@ def config_command(words):
     targets, interrupt = targets_of(given, environment), Interrupt()
     if action == "status":
         return each_target(targets, given, lambda target: status_of(target, order.relay))
-    return each_target(targets, given, lambda target: change(target, order, interrupt))
+    status = each_target(targets, given, lambda target: change(target, order, interrupt))
+    known = [option.variable() for option in OPTIONS if option.name not in WITHOUT_VARIABLE]
+    for name in set(order.wanted).difference(known, OTHER_VARIABLES):  # another version's relay may have it
+        sys.stderr.write("mcp-lazy: this relay has no variable %s; it is set all the same\n" % printable(name))
+    return status
 
 
 def state_dir_of(given, environment):
@@ -12861,6 +12867,9 @@ def order_of(action, given):
         if not equals:
             raise UsageError("config: --env is NAME=VALUE")
         wanted[variable_name(name)] = value
+    trouble = refusal(wanted)
+    if trouble:
+        raise UsageError("config: --env: %s" % trouble)
     keep = given.get("keep-backups", str(KEEP_BACKUPS))
     if not keep.isascii() or not keep.isdigit():
         raise UsageError("config: --keep-backups is a number")
@@ -12877,6 +12886,15 @@ def variable_name(name):
     if name[:9] != "MCP_LAZY_" or set(name) & set(" .\t\n\r"):
         raise UsageError("config: variables begin with MCP_LAZY_ and have no space or dot: %r" % name)
     return name
+
+
+def refusal(variables):
+    """Why a relay refuses {name: value} of variables that it would be given, None if it does not."""
+    try:
+        make_run(["--", "server"], {filesystem_bytes(name): filesystem_bytes(value) for name, value in variables.items()}, False)
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def own_relay(must_fit):
@@ -12989,6 +13007,9 @@ def watch(given, order, environment):
     client, path = client_of(given, environment), file_of(given, environment)
     if "server" in given and read_metadata_file(Target(client, path, given.get("project"), given["server"], given["state-dir"])) is None:
         raise LazyError("server %r of %s was never wrapped here: use wrap" % (given["server"], path))
+    place = [client.name, resolved_path(path), given.get("project")]
+    if not any([record.get(name) for name in ("client", "config", "project")] == place for _, record in records_in(given["state-dir"])):
+        raise LazyError("no server of %s was ever wrapped here: use wrap" % path)
     while not interrupt.wait(WATCH_POLL_S):
         now = file_identity(path)
         if now != state:
@@ -13116,10 +13137,8 @@ def config_line(commands, *actions):
 def orphan_findings(state_dir):
     """Records of registrations that are gone."""
     found = []
-    for name in folder_names(state_dir):
-        raw = read_private_file("%s/%s" % (state_dir, name), MAX_CONFIG_BYTES) if name[-5:] == ".json" else None
+    for name, record in records_in(state_dir):
         try:
-            record = parse_json(raw or b"{}")
             target = Target(find_client(record["client"]), record["config"], record.get("project"), record["server"], state_dir)
             find_target(target)
         except (NotThere, LazyError) as error:
@@ -13129,6 +13148,15 @@ def orphan_findings(state_dir):
         except (ValueError, KeyError, TypeError, AttributeError):  # no record of ours
             pass
     return found
+
+
+def records_in(state_dir):
+    """(file name, object) of each record that can be read."""
+    for name in [name for name in folder_names(state_dir) if name[-5:] == ".json"]:
+        try:
+            yield name, object_of(parse_json(read_whole("%s/%s" % (state_dir, name), MAX_CONFIG_BYTES * 2)[0]))
+        except (OSError, ValueError):  # no record of ours
+            pass
 
 
 def row_findings(row, commands, trials, environment):
@@ -13148,26 +13176,25 @@ def row_findings(row, commands, trials, environment):
         mend = config_line(commands, "reapply") if row["managed"] else config_line(commands, "unwrap --recover") \
             if is_recoverable(entry, None) else "put the command back by hand, in %s" % row["file"]
         return [(False, "its relay %s %s" % (row["relay"], trouble), mend)]
-    good, text, mend = arguments_finding(row, entry, environment)
-    name = text.rpartition(" ")[2]
-    if good is False and row["managed"] and name in row["record"]["managedEnv"]:
-        mend = config_line(commands, "wrap --unset-env %s" % name)
-    return [(good, text, mend)]
+    return [arguments_finding(row, entry, commands, environment)]
 
 
-def arguments_finding(row, entry, environment):
+def arguments_finding(row, entry, commands, environment):
     """What the relay makes of a registration's arguments and variables; no value is told."""
-    settings, by_hand = dict(environment), "put its arguments or variables right by hand, in %s" % row["file"]
+    settings, mend = dict(environment), "put its arguments or variables right by hand, in %s" % row["file"]
     try:
         settings.update((filesystem_bytes(name), filesystem_bytes(value)) for name, value in (entry.env or {}).items())
         words = list(map(text_of, entry.args or ()))
         options = make_run(words, settings, False)[0]
     except UsageError as error:
-        return False, "its relay refuses what it is given: %s" % str(error).partition("\n")[0].partition(": ")[0], by_hand
+        ours, env = row["record"]["managedEnv"] if row["managed"] else {}, entry.env or {}
+        wrong = ["--unset-env " + shell_word(name) for name in ours if name in env and refusal({name: env[name]})]
+        mend = config_line(commands, " ".join(["wrap"] + wrong)) if wrong else mend
+        return False, "its relay refuses what it is given: %s" % str(error).partition("\n")[0].partition(": ")[0], mend
     except ValueError:
-        return False, "it holds characters that no program can be given", by_hand
+        return False, "it holds characters that no program can be given", mend
     if options is None:
-        return False, "its relay only tells its version", by_hand
+        return False, "its relay only tells its version", mend
     good, text, mend = recording_finding(options, words)
     return good, "wrapped%s, %s" % ("" if row["managed"] else " by hand", text), mend
 
