@@ -9795,9 +9795,9 @@ def server_row(target, found, relay):
 # L13b SERVERS - what a servers.json says                         [pure, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L10b
-# Used by: L14
+# Used by: L14 L14b
 # Owns:   HubConfig, HubServer, Health, LogOptions, CacheOptions, Embed, Transport, Permissions, Rule, read_hub_config,
-#         with_overrides, decision, reload_plan
+#         check_flags, with_overrides, decision, reload_plan
 # Never:  reads a file, the environment or a clock; tells a value of a variable, a header or a token
 # Tests:  tests/test_l13b_servers.py
 # ----------------------------------------------------------------------------
@@ -9825,8 +9825,9 @@ Health = record("Health", "enabled interval_s timeout_s idle_timeout_s wake", "h
 LogOptions = record("LogOptions", "level format dump_bodies max_body_bytes redact_keys", "logging (G15.1)")
 CacheOptions = record("CacheOptions", "strategy ttl_s max_access_count", "cache (G2.6)")
 Embed = record("Embed", "enabled max_servers", "embedServerSummaries (G16.1)")
-Transport = record("Transport", "type port host path auth_token max_payload_size allowed_origins allowed_hosts said",
-                   "G12.1; said: the fields of SETTINGS that the file gives, and the environment cannot change (G1.6)")
+Transport = record("Transport", "type port host path auth_token max_payload_size allowed_origins allowed_hosts said trouble",
+                   "G12.1; said: the fields of SETTINGS that the file gives, and the environment cannot change (G1.6);"
+                   " trouble: why there is no token although the file names one, which is no matter but for http")
 Permissions = record("Permissions", "default rules", "default: allow, deny or None; rules: the last that matches wins")
 Rule = record("Rule", "pattern action message server", "patterns with * and ?; message and server may be None")
 
@@ -10036,7 +10037,8 @@ class Reading:
         words = [work(word, "command") for word in words]
         if not words or not words[0].strip():
             raise table.wrong("command", "names no program")
-        for word, following in zip(words[1:], words[2:] + ["-"]):
+        said = words if len(words) > 1 else words[0].split()  # a whole command line in one text does not start, but is told
+        for word, following in zip(said[1:], said[2:] + ["-"]):
             name, equals, value = word.partition("=")
             if name[:1] == "-" and any(part in name.upper().encode("utf-8", "replace") for part in SECRET_NAME_PARTS):
                 self.hide(value if equals else "" if following[:1] == "-" else following)
@@ -10172,6 +10174,8 @@ def read_hub_config(raw, path, environment, read_file):
             reading.note("members that are ignored", table.strangers(HUB_MEMBERS))
         fields.update(path=path, servers=read_servers(table, reading), warnings=reading.warnings,
                       secrets=frozenset(reading.secrets))
+        trouble = fields["transport"].trouble
+        fields["transport"].trouble = trouble and "%s: %s%s" % (path, line_of(document, trouble), trouble)
     except (WrongMember, JsonTextError) as error:
         place = "line %d, column %d: " % (error.line, error.column) if isinstance(error, JsonTextError) else line_of(document, error)
         raise LazyError("%s: %s%s" % (path, place, error)) from None
@@ -10197,14 +10201,17 @@ def hub_fields(table, reading):
     health, log, cache, embed = map(table.table, ("healthMonitor", "logging", "cache", "embedServerSummaries"))
     limit_s = table.get("requestTimeout", MILLISECONDS, 10.0)  # the one of SETTINGS that stands outside of transport
     said = dict(table.table("transport").value, requestTimeout=table.value.get("requestTimeout"))
+    fields, trouble = [field for member, field, _, _ in SETTINGS.values() if said.get(member) is not None], None
     if table.table("transport").get("authToken", A_TEXT):
-        said["authToken"] = reading.put_into(said["authToken"], "transport.authToken")
-        reading.hide(said["authToken"])
+        try:
+            said["authToken"] = reading.put_into(said["authToken"], "transport.authToken")
+            reading.hide(said["authToken"])
+        except WrongMember as error:
+            said["authToken"], trouble = None, error
     reached = Table(said, "transport")
     found = {field: reached.get(member, kind, default) for member, field, kind, default in SETTINGS.values()}
-    found.update(allowed_hosts=reached.get("allowedHosts", TEXTS, []),
-                 allowed_origins=reached.get("allowedOrigins", TEXTS, []),
-                 said=frozenset(field for member, field, _, _ in SETTINGS.values() if reached.has(member)))
+    found.update(allowed_hosts=reached.get("allowedHosts", TEXTS, []), allowed_origins=reached.get("allowedOrigins", TEXTS, []),
+                 said=frozenset(fields), trouble=trouble)
     return {
         "request_timeout_s": limit_s, "transport": Transport(*map(found.get, Transport.__slots__)),
         "health": Health(health.get("enabled", A_FLAG, True), health.get("interval", whole(100, unit=1000), 30.0),
@@ -10225,30 +10232,43 @@ def replaced(value, **changes):
     return type(value)(*[changes.get(name, getattr(value, name)) for name in value.__slots__])
 
 
+def setting(option, text):
+    """What the text of an option or its variable means, None for a wrong one."""
+    what, read = SETTINGS[option][2]
+    is_number = what.startswith("a whole") and str(text).isascii() and str(text).isdigit()
+    return read(_Number(text) if is_number else str(text))
+
+
+def check_flags(flags):
+    """UsageError for a wrong text in flags ({option: text}), whatever the file says (G1.3)."""
+    for option, text in flags.items():
+        if text is not None and setting(option, text) is None:
+            raise UsageError("--%s: has to be %s" % (option, SETTINGS[option][2][0]))
+
+
 def with_overrides(config, flags, environment):
     """The HubConfig with what flags ({option: text}) and LAZY_MCP_* say: flags > file > environment (G1.6).
     UsageError for a wrong flag. A wrong variable gives a warning, but LazyError for a path or token: they protect (I8).
     """
-    changes, warnings, tokens = {}, [], Reading(config.path, {}, None)
-    for option, (_, field, (what, read), _) in SETTINGS.items():
-        where, text = "--" + option, flags.get(option)
+    check_flags(flags)
+    changes, warnings, tokens = {"trouble": None}, [], Reading(config.path, {}, None)
+    for option, (_, field, (what, _), _) in SETTINGS.items():
+        where, text = "LAZY_MCP_" + option.upper().replace("-", "_"), flags.get(option)
         if text is None and field not in config.transport.said:
-            where = "LAZY_MCP_" + option.upper().replace("-", "_")
             text = environment.get(where) or None
-        if text is None:
-            continue
-        is_number = what.startswith("a whole") and str(text).isascii() and str(text).isdigit()
-        value, trouble = read(_Number(text) if is_number else str(text)), "%s: has to be %s" % (where, what)
+        value = None if text is None else setting(option, text)
         if value is not None:
             changes[field] = value
-        elif where[:2] == "--" or option in ("path", "auth-token"):
-            raise (UsageError if where[:2] == "--" else LazyError)(trouble)
-        else:
-            warnings.append(trouble + "; the variable is ignored")
+        elif text is not None and option in ("path", "auth-token"):
+            raise LazyError("%s: has to be %s" % (where, what))
+        elif text is not None:
+            warnings.append("%s: has to be %s; the variable is ignored" % (where, what))
     tokens.hide(changes.get("auth_token", ""))
-    return replaced(config, request_timeout_s=changes.get("request_timeout_s", config.request_timeout_s),
-                    transport=replaced(config.transport, **changes), warnings=config.warnings + warnings,
-                    secrets=config.secrets | tokens.secrets)
+    transport = replaced(config.transport, **changes)
+    if transport.type == "http" and transport.auth_token is None and config.transport.trouble:
+        raise LazyError(config.transport.trouble)
+    return replaced(config, request_timeout_s=changes.get("request_timeout_s", config.request_timeout_s), transport=transport,
+                    warnings=config.warnings + warnings, secrets=config.secrets | tokens.secrets)
 
 
 def glob_matches(pattern, text):
@@ -10971,6 +10991,15 @@ CLEAN_EXIT = describe_exit(0)
 HUB_MARK = b"MCP_LAZY_HUB"
 
 
+def one_text_trouble(argv):
+    """What to write for a whole command line that stands in one text, as people do; None where that is not what is wrong."""
+    words = argv[0].split()
+    if len(argv) > 1 or len(words) < 2 or word_stat(argv[0], 0) or "/" in words[0] and not word_stat(words[0], 0):
+        return None
+    return 'no program is called "%s"; the words behind its name are an array: "command": %s, "args": [%s]' % (
+        argv[0], canonical(words[0]), ", ".join(map(canonical, words[1:])))
+
+
 class Sinkhole:
     """A server's stderr: its end is kept, lines go where its configuration says."""
     __slots__ = ("tail", "_name", "_log", "_wanted")
@@ -11292,7 +11321,8 @@ class Upstream:
             try:
                 session = self._session = HubSession(self.driver(), self)
             except SpawnError as error:
-                raise HubError("%s cannot be started: %s" % (self.name, error), "INVALID_COMMAND", None, self.hub.advice()) from None
+                text = "%s cannot be started: %s" % (self.name, one_text_trouble(self.server.argv) or error)
+                raise HubError(text, "INVALID_COMMAND", None, self.hub.advice()) from None
             await self.hub.tasks.deadline(limit_s, shake_hands(self, session), late)
             await roots_given(self, session)
         except HubError as error:
@@ -12751,7 +12781,7 @@ def run_hub(path, flags, environment, cache_dir):
 # ============================================================================
 # L14b COMMANDS - config, doctor and hub, as a person types them   [I/O, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L5 L6 L8b L8c L9 L9b L10b L11 L11b L13c L13e L14
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L8b L8c L9 L9b L10b L11 L11b L13b L13c L13e L14
 # Used by: L15
 # Owns:   recordings_folder, bytecode_path, own_command, config_command, doctor_command, hub_command, hub_import, hub_check
 # Never:  decides what a wrap changes, or what a hub does
@@ -13300,6 +13330,7 @@ def hub_command(words):
         raise UsageError("hub takes no words: write %r into a servers.json (hub --help tells more)" % others[0])
     environment = current_environment()
     flags = {name: text for name, text in given.items() if name not in ("config", "cache-dir")}
+    check_flags(flags)  # before a file is looked for (G1.4)
     try:
         return run_hub(hub_path(given.get("config"), environment), flags, environment, given.get("cache-dir") or recordings_folder(environment))
     except UsageError:
