@@ -8480,8 +8480,10 @@ BLANKS = "[ \t\n\r]*"
 STRINGS_AND = '(?:%s|"[^"\\\\]*"){1,1000}'
 COMMA_ENDS = '[^",]+|,(?!%s[]}])' % BLANKS
 WIDE = "this is UTF-16 or UTF-32, it has to be saved as UTF-8"
+# Not every interpreter reads so much, 3.9 to 3.11 less, others more: where it is too much for one, this place is named.
+TOO_DEEP, DEEPEST = "arrays and objects are nested too deeply to be read", 1000
 # By the text at the error, or by how `json` names it.
-HINTS = (("'", "names and strings stand in double quotes"), ("\ufeff", "a byte-order mark may only stand at the start"),
+HINTS = ((TOO_DEEP, TOO_DEEP), ("'", "names and strings stand in double quotes"), ("\ufeff", "a byte-order mark may only stand at the start"),
          ("/*", "this comment has no end"), ("Expecting ':'", "a colon is missing behind the name"),
          ("Expecting ','", "a comma or a closing bracket is missing before this"),
          ("Expecting property", "a name in double quotes has to stand here"),
@@ -8555,7 +8557,7 @@ def _unwatched(work, *arguments):
         gc.disable()
         return work(*arguments)
     except RecursionError:
-        raise JsonTextError("arrays and objects are nested too deeply to be read") from None
+        raise JsonTextError(TOO_DEEP) from None
     finally:
         if running:
             gc.enable()
@@ -8574,6 +8576,8 @@ def _whole(text, start):
         return None, (error.pos, error.msg)
     except NotJson:  # no other word has these letters
         return None, (_stop(text, 0, '[^"NI]+'), "NaN or Infinity")
+    except JsonTextError:
+        return None, (_deepest(text), TOO_DEEP)
     end = past(text, end).end()
     return (value, None) if end == len(text) else (None, (end, "Extra data"))
 
@@ -8591,6 +8595,18 @@ def _stop(text, at, passed):
         except ValueError:  # a broken one: `_whole` says what is wrong with it
             return len(text)
     return at
+
+
+def _deepest(text):
+    """The offset of the bracket that lies deepest, or of the first one that lies too deep."""
+    depth, most, found, brackets = 0, 0, 0, '[^]["{}]+'
+    at = _stop(text, 0, brackets)
+    while at < len(text) and most < DEEPEST:
+        depth += 1 if text[at] in "[{" else -1
+        if depth > most:
+            most, found = depth, at
+        at = _stop(text, at + 1, brackets)
+    return found
 
 
 def _without_extras(raw, plain):
@@ -8653,9 +8669,9 @@ class JsonDocument:
             if not name.isascii():
                 name = scanstring(self.raw[key:at].decode("utf-8"), 1)[0]
             if name in members:
-                first, again = _place(self.raw, members[name][0])[0], _place(self.raw, key)
-                raise JsonTextError("%.99s stands twice in one object, in line %d and in line %d" % (
-                    json_literal(name), first, again[0]), *again)
+                first, again = _place(self.raw, members[name][0]), _place(self.raw, key)
+                raise JsonTextError("%.99s stands twice in one object, in line %d, column %d, and in line %d, column %d" % (
+                    (json_literal(name),) + first + again), *again)
             value = colon(plain, at).end()
             at = _scan_ends(plain, value)[1]
             members[name] = key, value, at
@@ -8860,10 +8876,7 @@ def plain_text(error):
 
 def same_value(value, other):
     """Do two decoded documents say the same? NaN equals itself, 1 is not 1.0 (D10.8)."""
-    try:
-        return toml_same(value, other)
-    except RecursionError:
-        raise LazyError("it is nested too deeply to be compared") from None
+    return toml_same(value, other)
 
 
 def value_at(value, path):
@@ -8946,7 +8959,7 @@ def read_registration(document, client, project, name):
             raise NotThere("no server %r in %s%s" % (name, ".".join(client.root), names_in(document, path[:-1])))
         return checked_registration(document, client.shape, path, place.kind)
     except ValueError as error:  # twice there, or in a form that cannot be edited
-        raise LazyError("line %d: %s" % (error.line, plain_text(error))) from None
+        raise LazyError("line %d, column %d: %s" % (error.line, error.column, plain_text(error))) from None
 
 
 def names_in(document, root):
