@@ -1,4 +1,4 @@
-#!/usr/bin/env -S python3 -I -S -c "import sys,_signal;_signal.signal(2,0);exec(open(sys.argv[1]).read(2911))"
+#!/usr/bin/env -S python3 -I -S -c "import sys,_signal;_signal.signal(2,0);exec(open(sys.argv[1]).read(3163))"
 # The lines down to the ruler run twice: as the text that line 1 hands to exec (no __file__), and in the module (idle).
 import sys
 if "__file__" not in globals():
@@ -8,8 +8,10 @@ if "__file__" not in globals():
     import _signal  # line 1 has set SIGINT back to its default: no KeyboardInterrupt before this
     import posix
     import _frozen_importlib_external as loaders
+    words = ["hub"] * (sys.argv[1].rpartition("/")[2][:8].lower() == "lazy-mcp") + sys.argv[2:]
+    reloads = words[:1] == ["hub"] and words[1:2] not in (["check"], ["import"])  # its file is read after this, HUP or not
     for number in (1, 2, 15):  # HUP, INT, TERM until the relay listens itself: there is nothing yet to clean up
-        _signal.signal(number, lambda *ignored: posix._exit(0))
+        _signal.signal(number, lambda number, frame: number == 1 and reloads or posix._exit(0))
 
     def bytecode_folder(env):
         """Our own folder that nobody else may write to; "/dev/null" (never a folder) turns the caching off."""
@@ -108,7 +110,8 @@ Start reading at L7 (what happens), then L5 (processes), then L3 (every system c
 # `selectors` costs 6 ms and is imported by the loop after the first answers.
 # What can still go wrong: no folder of the user's own (HOME unset, read-only):
 # then the file is compiled at each start and nothing else changes. A SIGINT in
-# the moment between CPython's own start and line 1 is a KeyboardInterrupt.
+# the moment between CPython's own start and line 1 is a KeyboardInterrupt; a HUP
+# there ends a hub, too, but for one that was started with HUP ignored.
 # ----------------------------------------------------------------------------
 import errno
 import time
