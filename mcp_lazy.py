@@ -361,7 +361,7 @@ def format_log_line(style, pid, stamp, text):
 # L2 BYTES - lines, JSON with spans, JSON-RPC envelopes, keys     [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L13b L13c L13d L13e L14 L14b L15
+# Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L11b L13b L13c L13d L13e L14 L14b L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
 #         envelopes_of, all_notifications, is_modern, progress_token, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
@@ -2483,6 +2483,11 @@ class Wake:
             self.modern = True
             self.consider()
 
+    def greeted(self, again):
+        """The client says `initialized`; what it says again is no news (C2)."""
+        if not again:
+            self.consider()
+
     def consider(self):
         """Run it, if there is one and nothing speaks against it."""
         relay = self._relay
@@ -2532,10 +2537,10 @@ class Wake:
 
 class Backoff:
     """When a server that fails at its start may be tried again (A10.13)."""
-    __slots__ = ("trouble", "failures", "_first_s", "_due_s")
+    __slots__ = ("trouble", "failures", "_first_s", "_due_s", "_log")
 
-    def __init__(self, first_s):
-        self.trouble, self.failures, self._first_s, self._due_s = "", 0, first_s, 0.0
+    def __init__(self, first_s, log=lambda text, level: None):
+        self.trouble, self.failures, self._first_s, self._due_s, self._log = "", 0, first_s, 0.0, log
 
     def succeeded(self):
         self.failures = 0
@@ -2545,7 +2550,9 @@ class Backoff:
         self.failures += 1
         self.trouble = trouble
         if self.failures >= QUICK_EXITS and self._first_s:
-            self._due_s = now_s + min(LONGEST_BACKOFF_S, self._first_s * 2 ** min(self.failures - QUICK_EXITS, 20))
+            wait_s = min(LONGEST_BACKOFF_S, self._first_s * 2 ** min(self.failures - QUICK_EXITS, 20))
+            self._due_s = now_s + wait_s
+            self._log("%d starts in a row came to nothing: the next one is put off for %g s" % (self.failures, wait_s), 1)
 
     def wait_s(self, now_s):
         return self._due_s - now_s
@@ -4625,8 +4632,8 @@ class ClientDesk:
                 relay.life.start(env, line)
         elif env.kind == NOTIFICATION:
             if env.method == "notifications/initialized":
-                relay.told.initialized = True
-                relay.wake.consider()
+                again, relay.told.initialized = relay.told.initialized, True
+                relay.wake.greeted(again)
             elif env.method == "notifications/cancelled":
                 self.cancel(env, line)
         elif env.kind != RESPONSE:
@@ -5161,7 +5168,7 @@ class Life:
     def __init__(self, relay):
         self._relay, self._child = relay, Child(relay.settings.stop_grace_s)
         self.generation, self.batches, self.queue, self.last_wish = 0, 0, Queue(relay), False
-        self._backoff = Backoff(relay.settings.restart_backoff_s)
+        self._backoff = Backoff(relay.settings.restart_backoff_s, relay.log)
         self._new_generation()
 
     def _new_generation(self):
@@ -5311,9 +5318,9 @@ class Life:
         """The generation is no good: error to all, nothing more is taken from it, ladder (A10.3)."""
         relay = self._relay
         phase = self._phase()
+        relay.log("%s (%s)" % (text, phase), 1)
         if not self.heard:
             self._backoff.failed(text, relay.now_s)
-        relay.log("%s (%s)" % (text, phase), 1)
         relay.troubles.answer_all("%s during the %s" % (text, phase), tail)
         self.queue.drop()
         self.discarding = True
@@ -9314,9 +9321,9 @@ def metadata_bytes(metadata):
 # ============================================================================
 # L11b EDIT - changing a client's file, and the way back           [I/O, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L1 L3 L4 L6 L8c L11
+# Uses:   L1 L2 L3 L4 L6 L8c L11
 # Used by: L14b
-# Owns:   Target, Order, Conflict, Interrupt, change_registration, registration_status, read_config, is_locked, survey
+# Owns:   Target, Order, Conflict, Interrupt, change_registration, registration_status, read_config, records_in, is_locked, survey
 # Never:  leaves a half-written file; tells a value of somebody's variable
 # Tests:  tests/test_config_write.py, tests/test_config.py
 # ----------------------------------------------------------------------------
@@ -9447,6 +9454,15 @@ def read_metadata_file(target):
         return None
     except OSError as error:
         raise LazyError("cannot read the record %s: %s" % (target.metadata_path, error.strerror)) from None
+
+
+def records_in(state_dir):
+    """(file name, value) of each record that can be read; who asks has to know a record."""
+    for name in [name for name in folder_names(state_dir) if name[-5:] == ".json"]:
+        try:
+            yield name, parse_json(read_whole("%s/%s" % (state_dir, name), MAX_CONFIG_BYTES * 2)[0])
+        except (OSError, ValueError):  # no record of ours
+            pass
 
 
 def checked_metadata(target, raw):
@@ -13054,7 +13070,8 @@ def watch(given, order, environment):
     if "server" in given and read_metadata_file(Target(client, path, given.get("project"), given["server"], given["state-dir"])) is None:
         raise LazyError("server %r of %s was never wrapped here: use wrap" % (given["server"], path))
     place = [client.name, resolved_path(path), given.get("project")]
-    if not any([record.get(name) for name in ("client", "config", "project")] == place for _, record in records_in(given["state-dir"])):
+    records = [object_of(record) for _, record in records_in(given["state-dir"])]
+    if place not in [[record.get(name) for name in ("client", "config", "project")] for record in records]:
         raise LazyError("no server of %s was ever wrapped here: use wrap" % path)
     while not interrupt.wait(WATCH_POLL_S):
         now = file_identity(path)
@@ -13194,15 +13211,6 @@ def orphan_findings(state_dir):
         except (ValueError, KeyError, TypeError, AttributeError):  # no record of ours
             pass
     return found
-
-
-def records_in(state_dir):
-    """(file name, object) of each record that can be read."""
-    for name in [name for name in folder_names(state_dir) if name[-5:] == ".json"]:
-        try:
-            yield name, object_of(parse_json(read_whole("%s/%s" % (state_dir, name), MAX_CONFIG_BYTES * 2)[0]))
-        except (OSError, ValueError):  # no record of ours
-            pass
 
 
 def row_findings(row, commands, trials, environment):
