@@ -11023,13 +11023,13 @@ CLEAN_EXIT = describe_exit(0)
 HUB_MARK = b"MCP_LAZY_HUB"
 
 
-def one_text_trouble(argv):
-    """What to write for a whole command line that stands in one text, as people do; None where that is not what is wrong."""
-    words = argv[0].split()
-    if len(argv) > 1 or len(words) < 2 or word_stat(argv[0], 0) or "/" in words[0] and not word_stat(words[0], 0):
-        return None
-    return 'no program is called "%s"; the words behind its name are an array: "command": %s, "args": [%s]' % (
-        argv[0], canonical(words[0]), ", ".join(map(canonical, words[1:])))
+def spawn_trouble(server, error):
+    """Why it does not start. A whole command line in one text, as people write it, is shown as it has to be written."""
+    argv, words = server.argv, server.argv[0].split()
+    if len(argv) == 1 and len(words) > 1 and not word_stat(argv[0], 0) and ("/" not in words[0] or word_stat(words[0], 0)):
+        error = 'no program is called "%s"; the words behind its name are an array: "command": %s, "args": [%s]' % (
+            argv[0], canonical(words[0]), ", ".join(map(canonical, words[1:])))
+    return "%s cannot be started: %s" % (server.name, error)
 
 
 class Sinkhole:
@@ -11353,8 +11353,7 @@ class Upstream:
             try:
                 session = self._session = HubSession(self.driver(), self)
             except SpawnError as error:
-                text = "%s cannot be started: %s" % (self.name, one_text_trouble(self.server.argv) or error)
-                raise HubError(text, "INVALID_COMMAND", None, self.hub.advice()) from None
+                raise HubError(spawn_trouble(self.server, error), "INVALID_COMMAND", None, self.hub.advice()) from None
             await self.hub.tasks.deadline(limit_s, shake_hands(self, session), late)
             await roots_given(self, session)
         except HubError as error:
