@@ -1,4 +1,4 @@
-#!/usr/bin/env -S python3 -I -S -c "import sys,_signal;_signal.signal(2,0);exec(open(sys.argv[1]).read(2911))"
+#!/usr/bin/env -S python3 -I -S -c "import sys,_signal;_signal.signal(2,0);exec(open(sys.argv[1]).read(3163))"
 # The lines down to the ruler run twice: as the text that line 1 hands to exec (no __file__), and in the module (idle).
 import sys
 if "__file__" not in globals():
@@ -8,8 +8,10 @@ if "__file__" not in globals():
     import _signal  # line 1 has set SIGINT back to its default: no KeyboardInterrupt before this
     import posix
     import _frozen_importlib_external as loaders
+    words = ["hub"] * (sys.argv[1].rpartition("/")[2][:8].lower() == "lazy-mcp") + sys.argv[2:]
+    reloads = words[:1] == ["hub"] and words[1:2] not in (["check"], ["import"])  # its file is read after this, HUP or not
     for number in (1, 2, 15):  # HUP, INT, TERM until the relay listens itself: there is nothing yet to clean up
-        _signal.signal(number, lambda *ignored: posix._exit(0))
+        _signal.signal(number, lambda number, frame: number == 1 and reloads or posix._exit(0))
 
     def bytecode_folder(env):
         """Our own folder that nobody else may write to; "/dev/null" (never a folder) turns the caching off."""
@@ -108,7 +110,8 @@ Start reading at L7 (what happens), then L5 (processes), then L3 (every system c
 # `selectors` costs 6 ms and is imported by the loop after the first answers.
 # What can still go wrong: no folder of the user's own (HOME unset, read-only):
 # then the file is compiled at each start and nothing else changes. A SIGINT in
-# the moment between CPython's own start and line 1 is a KeyboardInterrupt.
+# the moment between CPython's own start and line 1 is a KeyboardInterrupt; a HUP
+# there ends a hub, too, but for one that was started with HUP ignored.
 # ----------------------------------------------------------------------------
 import errno
 import time
@@ -358,7 +361,7 @@ def format_log_line(style, pid, stamp, text):
 # L2 BYTES - lines, JSON with spans, JSON-RPC envelopes, keys     [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0
-# Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L13b L13c L13d L13e L14 L14b L15
+# Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L11b L13b L13c L13d L13e L14 L14b L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
 #         envelopes_of, all_notifications, is_modern, progress_token, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
@@ -2480,6 +2483,11 @@ class Wake:
             self.modern = True
             self.consider()
 
+    def greeted(self, again):
+        """The client says `initialized`; what it says again is no news (C2)."""
+        if not again:
+            self.consider()
+
     def consider(self):
         """Run it, if there is one and nothing speaks against it."""
         relay = self._relay
@@ -2529,10 +2537,10 @@ class Wake:
 
 class Backoff:
     """When a server that fails at its start may be tried again (A10.13)."""
-    __slots__ = ("trouble", "failures", "_first_s", "_due_s")
+    __slots__ = ("trouble", "failures", "_first_s", "_due_s", "_log")
 
-    def __init__(self, first_s):
-        self.trouble, self.failures, self._first_s, self._due_s = "", 0, first_s, 0.0
+    def __init__(self, first_s, log=lambda text, level: None):
+        self.trouble, self.failures, self._first_s, self._due_s, self._log = "", 0, first_s, 0.0, log
 
     def succeeded(self):
         self.failures = 0
@@ -2542,7 +2550,9 @@ class Backoff:
         self.failures += 1
         self.trouble = trouble
         if self.failures >= QUICK_EXITS and self._first_s:
-            self._due_s = now_s + min(LONGEST_BACKOFF_S, self._first_s * 2 ** min(self.failures - QUICK_EXITS, 20))
+            wait_s = min(LONGEST_BACKOFF_S, self._first_s * 2 ** min(self.failures - QUICK_EXITS, 20))
+            self._due_s = now_s + wait_s
+            self._log("%d starts in a row came to nothing: the next one is put off for %g s" % (self.failures, wait_s), 1)
 
     def wait_s(self, now_s):
         return self._due_s - now_s
@@ -4622,8 +4632,8 @@ class ClientDesk:
                 relay.life.start(env, line)
         elif env.kind == NOTIFICATION:
             if env.method == "notifications/initialized":
-                relay.told.initialized = True
-                relay.wake.consider()
+                again, relay.told.initialized = relay.told.initialized, True
+                relay.wake.greeted(again)
             elif env.method == "notifications/cancelled":
                 self.cancel(env, line)
         elif env.kind != RESPONSE:
@@ -5158,7 +5168,7 @@ class Life:
     def __init__(self, relay):
         self._relay, self._child = relay, Child(relay.settings.stop_grace_s)
         self.generation, self.batches, self.queue, self.last_wish = 0, 0, Queue(relay), False
-        self._backoff = Backoff(relay.settings.restart_backoff_s)
+        self._backoff = Backoff(relay.settings.restart_backoff_s, relay.log)
         self._new_generation()
 
     def _new_generation(self):
@@ -5308,9 +5318,9 @@ class Life:
         """The generation is no good: error to all, nothing more is taken from it, ladder (A10.3)."""
         relay = self._relay
         phase = self._phase()
+        relay.log("%s (%s)" % (text, phase), 1)
         if not self.heard:
             self._backoff.failed(text, relay.now_s)
-        relay.log("%s (%s)" % (text, phase), 1)
         relay.troubles.answer_all("%s during the %s" % (text, phase), tail)
         self.queue.drop()
         self.discarding = True
@@ -8480,8 +8490,10 @@ BLANKS = "[ \t\n\r]*"
 STRINGS_AND = '(?:%s|"[^"\\\\]*"){1,1000}'
 COMMA_ENDS = '[^",]+|,(?!%s[]}])' % BLANKS
 WIDE = "this is UTF-16 or UTF-32, it has to be saved as UTF-8"
+# Not every interpreter reads so much, 3.9 to 3.11 less, others more: where it is too much for one, this place is named.
+TOO_DEEP, DEEPEST = "arrays and objects are nested too deeply to be read", 1000
 # By the text at the error, or by how `json` names it.
-HINTS = (("'", "names and strings stand in double quotes"), ("\ufeff", "a byte-order mark may only stand at the start"),
+HINTS = ((TOO_DEEP, TOO_DEEP), ("'", "names and strings stand in double quotes"), ("\ufeff", "a byte-order mark may only stand at the start"),
          ("/*", "this comment has no end"), ("Expecting ':'", "a colon is missing behind the name"),
          ("Expecting ','", "a comma or a closing bracket is missing before this"),
          ("Expecting property", "a name in double quotes has to stand here"),
@@ -8555,7 +8567,7 @@ def _unwatched(work, *arguments):
         gc.disable()
         return work(*arguments)
     except RecursionError:
-        raise JsonTextError("arrays and objects are nested too deeply to be read") from None
+        raise JsonTextError(TOO_DEEP) from None
     finally:
         if running:
             gc.enable()
@@ -8574,6 +8586,8 @@ def _whole(text, start):
         return None, (error.pos, error.msg)
     except NotJson:  # no other word has these letters
         return None, (_stop(text, 0, '[^"NI]+'), "NaN or Infinity")
+    except JsonTextError:
+        return None, (_deepest(text), TOO_DEEP)
     end = past(text, end).end()
     return (value, None) if end == len(text) else (None, (end, "Extra data"))
 
@@ -8591,6 +8605,18 @@ def _stop(text, at, passed):
         except ValueError:  # a broken one: `_whole` says what is wrong with it
             return len(text)
     return at
+
+
+def _deepest(text):
+    """The offset of the bracket that lies deepest, or of the first one that lies too deep."""
+    depth, most, found, brackets = 0, 0, 0, '[^]["{}]+'
+    at = _stop(text, 0, brackets)
+    while at < len(text) and most < DEEPEST:
+        depth += 1 if text[at] in "[{" else -1
+        if depth > most:
+            most, found = depth, at
+        at = _stop(text, at + 1, brackets)
+    return found
 
 
 def _without_extras(raw, plain):
@@ -8653,9 +8679,9 @@ class JsonDocument:
             if not name.isascii():
                 name = scanstring(self.raw[key:at].decode("utf-8"), 1)[0]
             if name in members:
-                first, again = _place(self.raw, members[name][0])[0], _place(self.raw, key)
-                raise JsonTextError("%.99s stands twice in one object, in line %d and in line %d" % (
-                    json_literal(name), first, again[0]), *again)
+                first, again = _place(self.raw, members[name][0]), _place(self.raw, key)
+                raise JsonTextError("%.99s stands twice in one object, in line %d, column %d, and in line %d, column %d" % (
+                    (json_literal(name),) + first + again), *again)
             value = colon(plain, at).end()
             at = _scan_ends(plain, value)[1]
             members[name] = key, value, at
@@ -8860,10 +8886,7 @@ def plain_text(error):
 
 def same_value(value, other):
     """Do two decoded documents say the same? NaN equals itself, 1 is not 1.0 (D10.8)."""
-    try:
-        return toml_same(value, other)
-    except RecursionError:
-        raise LazyError("it is nested too deeply to be compared") from None
+    return toml_same(value, other)
 
 
 def value_at(value, path):
@@ -8946,7 +8969,7 @@ def read_registration(document, client, project, name):
             raise NotThere("no server %r in %s%s" % (name, ".".join(client.root), names_in(document, path[:-1])))
         return checked_registration(document, client.shape, path, place.kind)
     except ValueError as error:  # twice there, or in a form that cannot be edited
-        raise LazyError("line %d: %s" % (error.line, plain_text(error))) from None
+        raise LazyError("line %d, column %d: %s" % (error.line, error.column, plain_text(error))) from None
 
 
 def names_in(document, root):
@@ -9298,9 +9321,9 @@ def metadata_bytes(metadata):
 # ============================================================================
 # L11b EDIT - changing a client's file, and the way back           [I/O, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L1 L3 L4 L6 L8c L11
+# Uses:   L1 L2 L3 L4 L6 L8c L11
 # Used by: L14b
-# Owns:   Target, Order, Conflict, Interrupt, change_registration, registration_status, read_config, is_locked, survey
+# Owns:   Target, Order, Conflict, Interrupt, change_registration, registration_status, read_config, records_in, is_locked, survey
 # Never:  leaves a half-written file; tells a value of somebody's variable
 # Tests:  tests/test_config_write.py, tests/test_config.py
 # ----------------------------------------------------------------------------
@@ -9431,6 +9454,15 @@ def read_metadata_file(target):
         return None
     except OSError as error:
         raise LazyError("cannot read the record %s: %s" % (target.metadata_path, error.strerror)) from None
+
+
+def records_in(state_dir):
+    """(file name, value) of each record that can be read; who asks has to know a record."""
+    for name in [name for name in folder_names(state_dir) if name[-5:] == ".json"]:
+        try:
+            yield name, parse_json(read_whole("%s/%s" % (state_dir, name), MAX_CONFIG_BYTES * 2)[0])
+        except (OSError, ValueError):  # no record of ours
+            pass
 
 
 def checked_metadata(target, raw):
@@ -9795,9 +9827,9 @@ def server_row(target, found, relay):
 # L13b SERVERS - what a servers.json says                         [pure, cold]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L10b
-# Used by: L14
+# Used by: L14 L14b
 # Owns:   HubConfig, HubServer, Health, LogOptions, CacheOptions, Embed, Transport, Permissions, Rule, read_hub_config,
-#         with_overrides, decision, reload_plan
+#         check_flags, with_overrides, decision, reload_plan
 # Never:  reads a file, the environment or a clock; tells a value of a variable, a header or a token
 # Tests:  tests/test_l13b_servers.py
 # ----------------------------------------------------------------------------
@@ -9825,8 +9857,9 @@ Health = record("Health", "enabled interval_s timeout_s idle_timeout_s wake", "h
 LogOptions = record("LogOptions", "level format dump_bodies max_body_bytes redact_keys", "logging (G15.1)")
 CacheOptions = record("CacheOptions", "strategy ttl_s max_access_count", "cache (G2.6)")
 Embed = record("Embed", "enabled max_servers", "embedServerSummaries (G16.1)")
-Transport = record("Transport", "type port host path auth_token max_payload_size allowed_origins allowed_hosts said",
-                   "G12.1; said: the fields of SETTINGS that the file gives, and the environment cannot change (G1.6)")
+Transport = record("Transport", "type port host path auth_token max_payload_size allowed_origins allowed_hosts said trouble",
+                   "G12.1; said: the fields of SETTINGS that the file gives, and the environment cannot change (G1.6);"
+                   " trouble: why there is no token although the file names one, which is no matter but for http")
 Permissions = record("Permissions", "default rules", "default: allow, deny or None; rules: the last that matches wins")
 Rule = record("Rule", "pattern action message server", "patterns with * and ?; message and server may be None")
 
@@ -10036,7 +10069,8 @@ class Reading:
         words = [work(word, "command") for word in words]
         if not words or not words[0].strip():
             raise table.wrong("command", "names no program")
-        for word, following in zip(words[1:], words[2:] + ["-"]):
+        said = words if len(words) > 1 else words[0].split()  # a whole command line in one text does not start, but is told
+        for word, following in zip(said[1:], said[2:] + ["-"]):
             name, equals, value = word.partition("=")
             if name[:1] == "-" and any(part in name.upper().encode("utf-8", "replace") for part in SECRET_NAME_PARTS):
                 self.hide(value if equals else "" if following[:1] == "-" else following)
@@ -10172,6 +10206,8 @@ def read_hub_config(raw, path, environment, read_file):
             reading.note("members that are ignored", table.strangers(HUB_MEMBERS))
         fields.update(path=path, servers=read_servers(table, reading), warnings=reading.warnings,
                       secrets=frozenset(reading.secrets))
+        trouble = fields["transport"].trouble
+        fields["transport"].trouble = trouble and "%s: %s%s" % (path, line_of(document, trouble), trouble)
     except (WrongMember, JsonTextError) as error:
         place = "line %d, column %d: " % (error.line, error.column) if isinstance(error, JsonTextError) else line_of(document, error)
         raise LazyError("%s: %s%s" % (path, place, error)) from None
@@ -10197,14 +10233,17 @@ def hub_fields(table, reading):
     health, log, cache, embed = map(table.table, ("healthMonitor", "logging", "cache", "embedServerSummaries"))
     limit_s = table.get("requestTimeout", MILLISECONDS, 10.0)  # the one of SETTINGS that stands outside of transport
     said = dict(table.table("transport").value, requestTimeout=table.value.get("requestTimeout"))
+    fields, trouble = [field for member, field, _, _ in SETTINGS.values() if said.get(member) is not None], None
     if table.table("transport").get("authToken", A_TEXT):
-        said["authToken"] = reading.put_into(said["authToken"], "transport.authToken")
-        reading.hide(said["authToken"])
+        try:
+            said["authToken"] = reading.put_into(said["authToken"], "transport.authToken")
+            reading.hide(said["authToken"])
+        except WrongMember as error:
+            said["authToken"], trouble = None, error
     reached = Table(said, "transport")
     found = {field: reached.get(member, kind, default) for member, field, kind, default in SETTINGS.values()}
-    found.update(allowed_hosts=reached.get("allowedHosts", TEXTS, []),
-                 allowed_origins=reached.get("allowedOrigins", TEXTS, []),
-                 said=frozenset(field for member, field, _, _ in SETTINGS.values() if reached.has(member)))
+    found.update(allowed_hosts=reached.get("allowedHosts", TEXTS, []), allowed_origins=reached.get("allowedOrigins", TEXTS, []),
+                 said=frozenset(fields), trouble=trouble)
     return {
         "request_timeout_s": limit_s, "transport": Transport(*map(found.get, Transport.__slots__)),
         "health": Health(health.get("enabled", A_FLAG, True), health.get("interval", whole(100, unit=1000), 30.0),
@@ -10225,30 +10264,43 @@ def replaced(value, **changes):
     return type(value)(*[changes.get(name, getattr(value, name)) for name in value.__slots__])
 
 
+def setting(option, text):
+    """What the text of an option or its variable means, None for a wrong one."""
+    what, read = SETTINGS[option][2]
+    is_number = what.startswith("a whole") and str(text).isascii() and str(text).isdigit()
+    return read(_Number(text) if is_number else str(text))
+
+
+def check_flags(flags):
+    """UsageError for a wrong text in flags ({option: text}), whatever the file says (G1.3)."""
+    for option, text in flags.items():
+        if text is not None and setting(option, text) is None:
+            raise UsageError("--%s: has to be %s" % (option, SETTINGS[option][2][0]))
+
+
 def with_overrides(config, flags, environment):
     """The HubConfig with what flags ({option: text}) and LAZY_MCP_* say: flags > file > environment (G1.6).
     UsageError for a wrong flag. A wrong variable gives a warning, but LazyError for a path or token: they protect (I8).
     """
-    changes, warnings, tokens = {}, [], Reading(config.path, {}, None)
-    for option, (_, field, (what, read), _) in SETTINGS.items():
-        where, text = "--" + option, flags.get(option)
+    check_flags(flags)
+    changes, warnings, tokens = {"trouble": None}, [], Reading(config.path, {}, None)
+    for option, (_, field, (what, _), _) in SETTINGS.items():
+        where, text = "LAZY_MCP_" + option.upper().replace("-", "_"), flags.get(option)
         if text is None and field not in config.transport.said:
-            where = "LAZY_MCP_" + option.upper().replace("-", "_")
             text = environment.get(where) or None
-        if text is None:
-            continue
-        is_number = what.startswith("a whole") and str(text).isascii() and str(text).isdigit()
-        value, trouble = read(_Number(text) if is_number else str(text)), "%s: has to be %s" % (where, what)
+        value = None if text is None else setting(option, text)
         if value is not None:
             changes[field] = value
-        elif where[:2] == "--" or option in ("path", "auth-token"):
-            raise (UsageError if where[:2] == "--" else LazyError)(trouble)
-        else:
-            warnings.append(trouble + "; the variable is ignored")
+        elif text is not None and option in ("path", "auth-token"):
+            raise LazyError("%s: has to be %s" % (where, what))
+        elif text is not None:
+            warnings.append("%s: has to be %s; the variable is ignored" % (where, what))
     tokens.hide(changes.get("auth_token", ""))
-    return replaced(config, request_timeout_s=changes.get("request_timeout_s", config.request_timeout_s),
-                    transport=replaced(config.transport, **changes), warnings=config.warnings + warnings,
-                    secrets=config.secrets | tokens.secrets)
+    transport = replaced(config.transport, **changes)
+    if transport.type == "http" and transport.auth_token is None and config.transport.trouble:
+        raise LazyError(config.transport.trouble)
+    return replaced(config, request_timeout_s=changes.get("request_timeout_s", config.request_timeout_s), transport=transport,
+                    warnings=config.warnings + warnings, secrets=config.secrets | tokens.secrets)
 
 
 def glob_matches(pattern, text):
@@ -10991,6 +11043,15 @@ CLEAN_EXIT = describe_exit(0)
 HUB_MARK = b"MCP_LAZY_HUB"
 
 
+def spawn_trouble(server, error):
+    """Why it does not start. A whole command line in one text, as people write it, is shown as it has to be written."""
+    argv, words = server.argv, server.argv[0].split()
+    if len(argv) == 1 and len(words) > 1 and not word_stat(argv[0], 0) and ("/" not in words[0] or word_stat(words[0], 0)):
+        error = 'no program is called "%s"; the words behind its name are an array: "command": %s, "args": [%s]' % (
+            argv[0], canonical(words[0]), ", ".join(map(canonical, words[1:])))
+    return "%s cannot be started: %s" % (server.name, error)
+
+
 class Sinkhole:
     """A server's stderr: its end is kept, lines go where its configuration says."""
     __slots__ = ("tail", "_name", "_log", "_wanted")
@@ -11314,7 +11375,7 @@ class Upstream:
             try:
                 session = self._session = HubSession(self.driver(), self)
             except SpawnError as error:
-                raise HubError("%s cannot be started: %s" % (self.name, error), "INVALID_COMMAND", None, self.hub.advice()) from None
+                raise HubError(spawn_trouble(self.server, error), "INVALID_COMMAND", None, self.hub.advice()) from None
             await self.hub.tasks.deadline(limit_s, shake_hands(self, session), late)
             await roots_given(self, session)
         except HubError as error:
@@ -12799,7 +12860,7 @@ def run_hub(path, flags, environment, cache_dir):
 # ============================================================================
 # L14b COMMANDS - config, doctor and hub, as a person types them   [I/O, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L5 L6 L8b L8c L9 L9b L10b L11 L11b L13c L13e L14
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L8b L8c L9 L9b L10b L11 L11b L13b L13c L13e L14
 # Used by: L15
 # Owns:   recordings_folder, bytecode_path, own_command, config_command, doctor_command, hub_command, hub_import, hub_check
 # Never:  decides what a wrap changes, or what a hub does
@@ -12862,6 +12923,8 @@ WRAP_OPTIONS = dict(TARGET_OPTIONS, **{"env": LIST, "unset-env": LIST, "dry-run"
 ACTION_OPTIONS = {"wrap": WRAP_OPTIONS, "reapply": WRAP_OPTIONS, "watch": WRAP_OPTIONS, "status": TARGET_OPTIONS,
                   "unwrap": dict(TARGET_OPTIONS, **{"dry-run": BOOLEAN, "in-place": BOOLEAN, "keep-backups": TEXT, "recover": BOOLEAN}),
                   "list": {"client": TEXT, "state-dir": TEXT, "json": BOOLEAN}}
+# Variables of a relay that no option goes with.
+OTHER_VARIABLES = ("MCP_LAZY_ARGV0", "MCP_LAZY_CHECK_INITIALIZE", "MCP_LAZY_CHECK_BEFORE")
 WATCH_POLL_S, WATCH_QUIET_S = 1.0, 2.0
 
 
@@ -12887,7 +12950,11 @@ def config_command(words):
     targets, interrupt = targets_of(given, environment), Interrupt()
     if action == "status":
         return each_target(targets, given, lambda target: status_of(target, order.relay))
-    return each_target(targets, given, lambda target: change(target, order, interrupt))
+    status = each_target(targets, given, lambda target: change(target, order, interrupt))
+    known = [option.variable() for option in OPTIONS if option.name not in WITHOUT_VARIABLE]
+    for name in set(order.wanted).difference(known, OTHER_VARIABLES):  # another version's relay may have it
+        sys.stderr.write("mcp-lazy: this relay has no variable %s; it is set all the same\n" % printable(name))
+    return status
 
 
 def state_dir_of(given, environment):
@@ -12909,6 +12976,9 @@ def order_of(action, given):
         if not equals:
             raise UsageError("config: --env is NAME=VALUE")
         wanted[variable_name(name)] = value
+    trouble = refusal(wanted)
+    if trouble:
+        raise UsageError("config: --env: %s" % trouble)
     keep = given.get("keep-backups", str(KEEP_BACKUPS))
     if not keep.isascii() or not keep.isdigit():
         raise UsageError("config: --keep-backups is a number")
@@ -12925,6 +12995,15 @@ def variable_name(name):
     if name[:9] != "MCP_LAZY_" or set(name) & set(" .\t\n\r"):
         raise UsageError("config: variables begin with MCP_LAZY_ and have no space or dot: %r" % name)
     return name
+
+
+def refusal(variables):
+    """Why a relay refuses {name: value} of variables that it would be given, None if it does not."""
+    try:
+        make_run(["--", "server"], {filesystem_bytes(name): filesystem_bytes(value) for name, value in variables.items()}, False)
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def own_relay(must_fit):
@@ -13037,6 +13116,10 @@ def watch(given, order, environment):
     client, path = client_of(given, environment), file_of(given, environment)
     if "server" in given and read_metadata_file(Target(client, path, given.get("project"), given["server"], given["state-dir"])) is None:
         raise LazyError("server %r of %s was never wrapped here: use wrap" % (given["server"], path))
+    place = [client.name, resolved_path(path), given.get("project")]
+    records = [object_of(record) for _, record in records_in(given["state-dir"])]
+    if place not in [[record.get(name) for name in ("client", "config", "project")] for record in records]:
+        raise LazyError("no server of %s was ever wrapped here: use wrap" % path)
     while not interrupt.wait(WATCH_POLL_S):
         now = file_identity(path)
         if now != state:
@@ -13164,10 +13247,8 @@ def config_line(commands, *actions):
 def orphan_findings(state_dir):
     """Records of registrations that are gone."""
     found = []
-    for name in folder_names(state_dir):
-        raw = read_private_file("%s/%s" % (state_dir, name), MAX_CONFIG_BYTES) if name[-5:] == ".json" else None
+    for name, record in records_in(state_dir):
         try:
-            record = parse_json(raw or b"{}")
             target = Target(find_client(record["client"]), record["config"], record.get("project"), record["server"], state_dir)
             find_target(target)
         except (NotThere, LazyError) as error:
@@ -13196,26 +13277,25 @@ def row_findings(row, commands, trials, environment):
         mend = config_line(commands, "reapply") if row["managed"] else config_line(commands, "unwrap --recover") \
             if is_recoverable(entry, None) else "put the command back by hand, in %s" % row["file"]
         return [(False, "its relay %s %s" % (row["relay"], trouble), mend)]
-    good, text, mend = arguments_finding(row, entry, environment)
-    name = text.rpartition(" ")[2]
-    if good is False and row["managed"] and name in row["record"]["managedEnv"]:
-        mend = config_line(commands, "wrap --unset-env %s" % name)
-    return [(good, text, mend)]
+    return [arguments_finding(row, entry, commands, environment)]
 
 
-def arguments_finding(row, entry, environment):
+def arguments_finding(row, entry, commands, environment):
     """What the relay makes of a registration's arguments and variables; no value is told."""
-    settings, by_hand = dict(environment), "put its arguments or variables right by hand, in %s" % row["file"]
+    settings, mend = dict(environment), "put its arguments or variables right by hand, in %s" % row["file"]
     try:
         settings.update((filesystem_bytes(name), filesystem_bytes(value)) for name, value in (entry.env or {}).items())
         words = list(map(text_of, entry.args or ()))
         options = make_run(words, settings, False)[0]
     except UsageError as error:
-        return False, "its relay refuses what it is given: %s" % str(error).partition("\n")[0].partition(": ")[0], by_hand
+        ours, env = row["record"]["managedEnv"] if row["managed"] else {}, entry.env or {}
+        wrong = ["--unset-env " + shell_word(name) for name in ours if name in env and refusal({name: env[name]})]
+        mend = config_line(commands, " ".join(["wrap"] + wrong)) if wrong else mend
+        return False, "its relay refuses what it is given: %s" % str(error).partition("\n")[0].partition(": ")[0], mend
     except ValueError:
-        return False, "it holds characters that no program can be given", by_hand
+        return False, "it holds characters that no program can be given", mend
     if options is None:
-        return False, "its relay only tells its version", by_hand
+        return False, "its relay only tells its version", mend
     good, text, mend = recording_finding(options, words)
     return good, "wrapped%s, %s" % ("" if row["managed"] else " by hand", text), mend
 
@@ -13321,6 +13401,7 @@ def hub_command(words):
         raise UsageError("hub takes no words: write %r into a servers.json (hub --help tells more)" % others[0])
     environment = current_environment()
     flags = {name: text for name, text in given.items() if name not in ("config", "cache-dir")}
+    check_flags(flags)  # before a file is looked for (G1.4)
     try:
         return run_hub(hub_path(given.get("config"), environment), flags, environment, given.get("cache-dir") or recordings_folder(environment))
     except UsageError:

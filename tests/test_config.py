@@ -515,6 +515,32 @@ def test_d1_3_other_names_are_refused(home, word):
     home.refused("reapply", "claude", "s", "--env", word, status=2)
 
 
+REFUSED_VALUES = (
+    "IDLE_STOP=10 minutes", "START_TIMEOUT=0", "DRAIN=-1s", "VERBOSE=perhaps", "VERBOSE=", "MAX_LINE=1e3",
+    "IDLE_TIMEOUT_MIN=soon", "STDERR=nowhere", "LOG_FORMAT=xml", "NAME=a/b", "WAKE_COMMAND=true", "CACHE_SCOPE=moon")
+
+
+@pytest.mark.parametrize("action", ["wrap", "reapply", "watch"])
+def test_d1_3_values_that_the_relay_would_refuse(home, action):
+    """At once and in the relay's own words: nobody sees what a registration's relay says."""
+    home.put("claude", document("claude"))
+    for word in REFUSED_VALUES:
+        said = home.refused(action, "claude", "s", "--env", "MCP_LAZY_A=1", "--env=MCP_LAZY_" + word, status=2)
+        name, _, value = ("MCP_LAZY_" + word).partition("=")
+        relay = home.run("--", "true", env=home.env(**{name: value}))
+        assert relay.status == 2 and said == relay.err.replace("mcp-lazy: ", "mcp-lazy: config: --env: ", 1), word
+    home.config("wrap", "claude", "s", "--env=MCP_LAZY_IDLE_STOP=10 minutes", "--env=MCP_LAZY_IDLE_STOP=10m")
+
+
+def test_d1_3_a_name_that_the_relay_does_not_know(home):
+    """It may be one of another version's relay: it is set, and said. Those that it knows are no news."""
+    home.put("claude", document("claude"))
+    words = ["--env=MCP_LAZY_IDLESTOP=1m", "--env=MCP_LAZY_IDLE_STOP=1m", "--env=MCP_LAZY_ARGV0=off"]
+    done = home.run(*home.words("wrap", "claude", "s", words))
+    assert done.status == 0 and done.err.count("has no variable") == 1 and "variable MCP_LAZY_IDLESTOP;" in done.err
+    assert entry(home, "claude")["env"]["MCP_LAZY_IDLESTOP"] == "1m"
+
+
 @pytest.mark.parametrize("action", ["status", "unwrap"])
 def test_d1_3_status_and_unwrap_take_no_env(home, action):
     home.put("claude", document("claude"))
@@ -1627,7 +1653,7 @@ def test_d7_1_one_line_says_who_has_to_start_again(home):
         done = home.run(*home.words(action, "claude", "s", ()))
         assert re.fullmatch(r"(?i)mcp-lazy: restart or reconnect .*claude.* to use it\n", done.err)
         assert done.out.count("\n") == 1
-    assert home.run(*home.words("wrap", "claude", "s", ["--dry-run", "--env=MCP_LAZY_A=1"])).err == ""
+    assert home.run(*home.words("wrap", "claude", "s", ["--dry-run", "--env=MCP_LAZY_FILL=1"])).err == ""
 
 
 @BOTH

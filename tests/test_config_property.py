@@ -32,7 +32,7 @@ NAME_PARTS = ("a", "b.c", "/", "-", " ", "\u00e9", "7", "\"", "\\", "'", "@scope
 WORDS = ("npx", "-y", "--", "", "a b", "--x=1", "caf\u00e9", "\"q\"", "back\\slash", "'", "'''", '"""', "\t", "\n",
          "<&>", "\u2028", "\x7f", "\U0001f600",
          "[mcp_servers.s]", "// no comment", "/* nor this", "# or this", "${X:-y}", "\x01", "/")
-VARIABLES = ("MCP_LAZY_A", "MCP_LAZY_CACHE_DIR", "MCP_LAZY_IDLE_STOP", "K", "lower", "x.y", "A B")
+VARIABLES = ("MCP_LAZY_A", "MCP_LAZY_CACHE_DIR", "MCP_LAZY_LOG_FILE", "K", "lower", "x.y", "A B")
 
 
 def any_name(rng):

@@ -873,6 +873,30 @@ def test_7_arguments_that_the_relay_refuses(place):
         assert one["good"] is False and name in one["text"] and str(place.file("cursor")) in one["mend"], one
 
 
+WRONG_VARIABLES = (
+    {"MCP_LAZY_IDLE_STOP": "10 minutes"}, {"MCP_LAZY_STOP_GRACE": "0"}, {"MCP_LAZY_DRAIN": "-1s"},
+    {"MCP_LAZY_VERBOSE": "perhaps"}, {"MCP_LAZY_MAX_LINE": "1e3"}, {"MCP_LAZY_IDLE_TIMEOUT_MIN": "soon"},
+    {"MCP_LAZY_STDERR": "nowhere"}, {"MCP_LAZY_NAME": "a/b"}, {"MCP_LAZY_WAKE_COMMAND": "true"},
+    {"MCP_LAZY_CACHE_SCOPE": "moon"},
+    {"MCP_LAZY_DRAIN": "-1s", "MCP_LAZY_VERBOSE": "perhaps", "MCP_LAZY_CACHE_DIR": "/c"})
+
+
+@pytest.mark.parametrize("wrong", WRONG_VARIABLES, ids=" ".join)
+def test_7_variables_of_ours_that_the_relay_refuses(place, wrong):
+    """Whatever the relay's text looks like: the command gives up each one that is wrong and no other, and mends it."""
+    path = place.wrapped()
+    members = entry_in(path)
+    place.put("cursor", {"s": dict(members, env=wrong)})  # as one that an older version wrote
+    record, = place.records()
+    record.write_bytes(json.dumps(dict(json.loads(record.read_text()), managedEnv=wrong,
+                                       baseEnv=dict.fromkeys(wrong))).encode())
+    mend, = place.printed_mends().values()
+    refused = sorted(set(wrong) - {"MCP_LAZY_CACHE_DIR"})
+    assert sorted(re.findall("--unset-env (\\w+)", mend)) == refused and "wrap" in mend
+    place.mended("cursor s")
+    assert entry_in(path).get("env", {}) == {name: wrong[name] for name in wrong if name not in refused}
+
+
 def test_7_entries_that_make_no_sense_end_in_a_finding(place):
     entries = [{"command": "mcp-lazy\0x", "args": ["npx"]}, {"args": ["np\0x"]}, {"args": ["npx"], "env": {"A": "\0"}},
                {"args": ["npx"], "env": {"A=B": "x", "": "y"}}, {"args": ["--log-file", "/a\0b", "npx"]},
@@ -1338,6 +1362,23 @@ def test_d8_6(pool, scenario):
     if scenario not in pool:
         pytest.skip("reads /proc")
     pool[scenario].result(50)
+
+
+def test_d8_6_nothing_to_watch(place):
+    """It would wait for ever and never do anything: what was never wrapped is no registration to apply again."""
+    words = ["config", "watch", "--client", "claude"]
+    place.put("claude", {"s": entry("npx")})
+    path, other = place.file("claude"), place.wrapped("cursor")
+    place.config("wrap", "claude", "s", "--file", place.put("claude", {"s": entry("npx")}, place.path / "other.json"))
+    for more, named in ((["--all"], path), (["--server", "s"], path), (["--all", "--project", "/p"], path),
+                        (["--all", "--file", other], other)):
+        done = place.look(*words, *more)
+        assert done.status == 1 and not done.out, done
+        assert done.err.startswith("mcp-lazy: ") and re.search("was (n?)ever wrapped", done.err), done
+        assert str(named) in done.err and "use wrap" in done.err and done.err.count("\n") == 1, done
+    place.config("wrap", "claude", "s")
+    place.config("unwrap", "claude", "s")
+    assert place.look(*words, "--all").status == 1, "nothing is left of it"
 
 
 def test_d8_6_command_line_of_watch(place):

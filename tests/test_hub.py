@@ -199,12 +199,13 @@ class TestCommandLine:
         ["--max-payload-size=many"],
         ["--version", "--config"]], ids=" ".join)
     def test_a_wrong_command_line(self, shelf, words):
-        """G1.3, I13: exit 2, on stderr what is wrong; numbers are strict."""
+        """G1.3, G1.4, I13: exit 2, on stderr what is wrong; numbers are strict; also where there is no file to read."""
         path = shelf.path / "right.json"
         path.write_text(json.dumps({"servers": [ALONE]}))
-        status, out, errors = shelf.run("hub", "--config=%s" % path, *words)
-        assert (status, out) == (2, b"")
-        assert words[0].lstrip("-").partition("=")[0] in errors and "Traceback" not in errors
+        for config in ([], ["--config=/nonexistent/servers.json"], ["--config=%s" % path]):
+            status, out, errors = shelf.run("hub", *config, *words)
+            assert (status, out) == (2, b""), config
+            assert words[0].lstrip("-").partition("=")[0] in errors and "Traceback" not in errors
 
     def test_both_spellings_of_an_option(self, shelf):
         """G1.1."""

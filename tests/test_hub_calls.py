@@ -457,7 +457,8 @@ class TestFailures:
         (shelf.path / "no-program").write_text("not a program")
         return start(shelf, [
             entry("missing", ["/nonexistent/x", "--key=abcd1234"]), entry("unknown", ["no-such-program-here"]),
-            entry("folder", [str(shelf.path)]),
+            entry("folder", [str(shelf.path)]), entry("one text", "npx-x -y s --api-key k3y-k3y"),
+            entry("one path", "/nonexistent/My Server/run"),
             entry("plain", [str(shelf.path / "no-program")]), entry("nowhere", ["true"], cwd="/nonexistent/folder"),
             entry("variable", dies("Error: environment variable API_KEY is required")),
             entry("login", dies("401 Unauthorized")),
@@ -479,6 +480,8 @@ class TestFailures:
 
     @pytest.mark.parametrize("name, code, words", [
         ("missing", "INVALID_COMMAND", ["/nonexistent/x"]), ("unknown", "INVALID_COMMAND", ["no-such-program-here"]),
+        ("one text", "INVALID_COMMAND", ['"command": "npx-x", "args": ["-y", "s", "--api-key", "***"]']),
+        ("one path", "INVALID_COMMAND", ["/nonexistent/My Server/run: no such file"]),
         ("folder", "INVALID_COMMAND", []), ("plain", "INVALID_COMMAND", []), ("nowhere", None, ["/nonexistent/folder"]),
         ("variable", "MISSING_ENV_VAR", ["API_KEY"]), ("login", "AUTH_FAILED", ["401 Unauthorized"]),
         ("module", "INVALID_COMMAND", ["Cannot find module"]),

@@ -4,10 +4,12 @@ The first part drives a hub for the other tests of it, too.
 """
 
 import ctypes
+import functools
 import itertools
 import json
 import os
 import re
+import select
 import signal
 
 import pytest
@@ -427,6 +429,55 @@ def test_case_192_a_hup_that_was_pending_at_the_start(box):
     hub = Hub(box, [entry("s", box.fake())], preexec=pending)
     assert list(hub.rows()) == ["s"]
     hub.relay.finish()
+
+
+def listens_to_hup(pid):
+    """Has it a handler for SIGHUP, or ignores it?"""
+    found = dict(line.split(":", 1) for line in open("/proc/%d/status" % pid, encoding="ascii") if line[:3] == "Sig")
+    return (int(found["SigCgt"], 16) | int(found["SigIgn"], 16)) & 1
+
+
+@pytest.mark.parametrize("name", ["mcp-lazy", "Lazy-MCP-2"])
+@pytest.mark.parametrize("ignored", [True, False], ids=["from the start", "from line 1 on"])
+def test_case_192_hups_at_any_moment_of_the_start(box, ignored, name):
+    """One each millisecond until it answers, and the file of the last one is the one that counts.
+
+    Before line 1 runs nobody but who starts it can see to it that a HUP does not end it; what is inherited as ignored
+    must not become the end later. The first round compiles.
+    """
+    fake, script = box.fake(), box.path / name
+    script.symlink_to(box.module)
+    env = box.env(XDG_CACHE_HOME=str(box.path / "cache"))
+    for number in range(12 if FULL else 5):
+        path = box.path / ("hupped-%d.json" % number)
+        path.write_text(json.dumps({"servers": [entry("old", fake)]}))
+        words = ["--config", str(path)] if name[0] == "L" else ["hub", "--config", str(path)]
+        hub = box.relay([], argv=box.command()[:-1] + [str(script)] + words, env=env,
+                        preexec=functools.partial(signal.signal, signal.SIGHUP, signal.SIG_IGN) if ignored else None)
+        if not ignored:
+            until(lambda: listens_to_hup(hub.pid), what="line 1")
+        fresh = box.path / "fresh.json"
+        fresh.write_text(json.dumps({"servers": [entry("new", fake)]}))
+        fresh.replace(path)
+        hub.send(initialize(0))
+        while not select.select([hub.stdout], [], [], 0.001)[0]:
+            hub.signal(signal.SIGHUP)
+        assert hub.process.poll() is None, (number, hub.process.poll(), hub.stderr())
+        assert hub.result(0)["serverInfo"]
+        hub.send(INITIALIZED)
+        until(lambda: '\\"new\\"' in json.dumps(hub.ask("tools/call", {"name": "list_servers", "arguments": {}})),
+              what="the last file: no reload is lost")
+        hub.finish()
+
+
+@pytest.mark.parametrize("words", [["npx"], ["hub", "check"], ["hub", "import", "--client", "claude"]], ids=" ".join)
+def test_only_a_hub_stays_when_the_terminal_goes(box, words):
+    """A relay that starts and a check end at once, as the ladder of signals says."""
+    cache = box.path / "empty"  # nothing is compiled: there is time
+    relay = box.relay([], argv=box.command(*words), env=box.env(XDG_CACHE_HOME=str(cache)))
+    until(lambda: listens_to_hup(relay.pid), what="line 1")
+    relay.signal(signal.SIGHUP)
+    assert relay.process.wait(10) == 0
 
 
 def test_case_192_a_hup_while_the_file_is_read_for_the_first_time(box):

@@ -1405,6 +1405,13 @@ def test_c1_c2_when_the_wake_command_runs():
      >> WakeEnded("SIGSEGV") << ClearTimer("wake-limit")).check()
 
 
+def test_c2_initialized_that_is_said_again_runs_nothing():
+    """One run behind the first; after another handshake it is said for the first time again."""
+    (waking() >> INITIALIZED << None >> WakeEnded("exit status 1") << ClearTimer("wake-limit")
+     >> INITIALIZED << None >> INITIALIZED << None
+     >> initialize(1) << to_client(result(1, handshake())) >> INITIALIZED << RunWake() << Timer("wake-limit", 1)).check()
+
+
 NOTHING = ("wake command: nothing to do (exit status 1)", 2)
 
 

@@ -191,7 +191,19 @@ def test_107_deep_files_are_read_or_refused_in_one_line(levels):
         assert levels >= 500 or after == nested(levels).replace("fs-mcp", "r")
     except JsonTextError as error:
         assert levels >= 500 and "nested too deeply" in str(error) and "\n" not in str(error)
+        assert (error.line, error.column) == (1, 10 + min(levels + 1, 1000))
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("before", ["", "\ufeff", "// [[[[ {\n", '{"\u00e9[[[":[],\n"a":['])
+def test_107_the_place_of_what_is_too_deep(before):
+    """Line and column of the bracket that lies too deep; those in strings and comments are none."""
+    levels = 10 ** 5
+    closes = "]}" * before.count('"a"')
+    outer = 2 * before.count('"a"')
+    line, column, word = error_of(before + '["[[[",\n' + "[" * levels + "]" * levels + "]" + closes)
+    assert "nested too deeply" in word and line == before.count("\n") + 2
+    assert column == 1000 - 1 - outer
 
 
 def test_107_a_find_from_deep_in_the_stack_is_refused_in_one_line():
@@ -271,23 +283,24 @@ def test_092_names_are_opaque():
 
 
 TWICE = [
-    ('{"mcpServers":{},\n"mcpServers":{"s":{"command":"a"}}}', "mcpServers", 1, 2),
-    ('{"mcpServers":{\n"s":{},\n\n"s":{"command":"a"}}}', "s", 2, 4),
-    ('{"mcpServers":{"s":{"command":"a",\n"command":"a"}}}', "command", 1, 2),
-    ('{"mcpServers":{"s":{"command":"a",\n"c\\u006fmmand":"a"}}}', "command", 1, 2),
-    ('{"x":1,"mcpServers":{"s":{"command":"a"}},\n"x":1}', "x", 1, 2),
-    ('{"mcpServers":{"s":{"command":"a","\u00e9":1,\n"\\u00e9":1}}}', "\u00e9", 1, 2)]
+    ('{"mcpServers":{},\n"mcpServers":{"s":{"command":"a"}}}', "mcpServers", (1, 2), (2, 1)),
+    ('{"mcpServers":{\n"s":{},\n\n"s":{"command":"a"}}}', "s", (2, 1), (4, 1)),
+    ('{"mcpServers":{"s":{"command":"a",\n"command":"a"}}}', "command", (1, 21), (2, 1)),
+    ('{"mcpServers":{"s":{"command":"a",\n "c\\u006fmmand":"a"}}}', "command", (1, 21), (2, 2)),
+    ('{"x":1,"mcpServers":{"s":{"command":"a"}},\n"x":1}', "x", (1, 2), (2, 1)),
+    ('{"mcpServers":{"s":{"command":"a","\u00e9":1,\n"\\u00e9":1}}}', "\u00e9", (1, 35), (2, 1)),
+    ('\ufeff{"\u00e9":1,"x":1,"mcpServers":{"s":{"command":"a"}},"x":1}', "x", (1, 8), (1, 49))]
 
 
 @pytest.mark.parametrize("text, name, first, second", TWICE)
 def test_d9_5_a_name_twice_in_an_object_on_the_path(text, name, first, second):
-    """Both lines are named; the place is the second one."""
+    """Both places are named, also in one line; the error's own is the second one."""
     path = ("mcpServers", "s", "command")
     for ask in (lambda: read(text).find(path), lambda: read(text).edits([(path, "r")])):
         with pytest.raises(JsonTextError) as caught:
             ask()
-        assert caught.value.line == second and '"%s" stands twice' % name in str(caught.value)
-        assert "line %d and in line %d" % (first, second) in str(caught.value)
+        assert (caught.value.line, caught.value.column) == second and '"%s" stands twice' % name in str(caught.value)
+        assert "line %d, column %d, and in line %d, column %d" % (first + second) in str(caught.value)
 
 
 def test_d9_5_a_name_twice_elsewhere_is_let_be():

@@ -146,7 +146,7 @@ def test_the_defaults():
     assert config.permissions == mcp_lazy.Permissions(None, [])
     assert (config.search, config.resources, config.watch, config.result_mode) == (False, False, False, "native")
     assert config.transport == mcp_lazy.Transport(
-        "stdio", 8080, "127.0.0.1", "/mcp", None, 4194304, [], [], frozenset())
+        "stdio", 8080, "127.0.0.1", "/mcp", None, 4194304, [], [], frozenset(), None)
     assert (config.warnings, config.secrets) == ([], frozenset())
     assert one == mcp_lazy.HubServer("a", "one", "local", ["srv"], {}, None, None, {}, None, None,
                                      mcp_lazy.Permissions(None, []), False, None, 60.0, None, 0.0, 0.5, one.canonical,
@@ -287,10 +287,8 @@ FILE_LEVEL = [
     ({"transport": "http"}, "transport"), ({"transport": {"type": "sse"}}, "transport.type"),
     ({"transport": {"port": 65536}}, "transport.port"), ({"transport": {"port": "80"}}, "transport.port"),
     ({"transport": {"host": ""}}, "transport.host"), ({"transport": {"path": "mcp"}}, "transport.path"),
-    ({"transport": {"authToken": ""}}, "transport.authToken"), ({"transport": {"authToken": "${NOT_SET}"}}, "NOT_SET"),
+    ({"transport": {"authToken": ""}}, "transport.authToken"),
     ({"transport": {"authToken": "two words"}}, "transport.authToken"),
-    ({"transport": {"authToken": "{file:/gone}"}}, "transport.authToken"),
-    ({"transport": {"authToken": "{file:rel}"}}, "transport.authToken"),
     ({"transport": {"allowedHosts": "h"}}, "transport.allowedHosts"),
     ({"transport": {"allowedOrigins": [1]}}, "transport.allowedOrigins"),
     ({"transport": {"maxPayloadSize": 0}}, "transport.maxPayloadSize"),
@@ -601,8 +599,7 @@ def test_no_message_tells_a_value():
     # two of them are only warned about
     assert sum(one.error is None for one in config.servers) == 2
     assert "S3CR3T" not in " ".join([one.error or "" for one in config.servers] + config.warnings)
-    for members in ({"transport": {"authToken": "S3CR3T\n"}}, {"transport": {"authToken": "S3CR3T ${NOT_SET}"}},
-        {"requestTimeout": "S3CR3T"},
+    for members in ({"transport": {"authToken": "S3CR3T\n"}}, {"requestTimeout": "S3CR3T"},
                     {"permissions": "S3CR3T"}, {"transport": {"path": "S3CR3T"}}, {"mode": "S3CR3T"}):
         assert "S3CR3T" not in refused(dict({"servers": [ONE]}, **members))
 
@@ -680,6 +677,24 @@ def test_a_wrong_flag_or_variable(option, text):
         config = overridden({}, **{variable: text})
         assert len(config.warnings) == 1 and config.warnings[0].startswith(variable + ": ")
         assert config == mcp_lazy.replaced(hub(), warnings=config.warnings)
+
+
+@pytest.mark.parametrize("token", ["${NOT_SET}", "S3CR3T${EMPTY}", "{file:/gone}", "{file:rel}", "two words ${NOT_SET}"])
+def test_a_token_that_is_not_there_is_an_error_for_http_alone(token):
+    """G3.3: nobody needs it on stdio. For http it is fatal (I8), whoever says http, and no variable takes its place."""
+    named = {"transport": {"authToken": token}}
+    http = {"transport": {"authToken": token, "type": "http"}}
+    for members, flags, variables in ((http, {}, {}), (named, {"transport": "http"}, {}),
+                                      (named, {}, {"LAZY_MCP_TRANSPORT": "http"}),
+                                      (http, {}, {"LAZY_MCP_AUTH_TOKEN": "token-9"})):
+        with pytest.raises(LazyError, match="^%s: line 1: transport.authToken: " % PATH) as caught:
+            overridden(members, flags, **variables)
+        assert not isinstance(caught.value, UsageError) and "S3CR3T" not in str(caught.value)
+    for members, flags in ((named, {}), (http, {"transport": "stdio"})):
+        config = overridden(members, flags, LAZY_MCP_AUTH_TOKEN="token-9")
+        assert (config.transport.type, config.transport.auth_token, config.warnings) == ("stdio", None, [])
+        assert config.transport == overridden(members, flags, NEW="1").transport, "a reload sees no change"
+    assert overridden(http, {"auth-token": "token-9"}).transport.auth_token == "token-9"
 
 
 def test_a_token_from_outside_is_a_secret():

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from harness import (INITIALIZED, VERSION, WAIT_S, alive, encode, group, initialize, message, until)
+from mcp_lazy import is_trouble
 
 CHANGED = "notifications/tools/list_changed"
 slow = pytest.mark.slow
@@ -1260,9 +1261,9 @@ def test_a10_10_a_server_that_stops_accepting_input(box):
 
 
 def test_a10_13_restart_backoff(box):
-    """After three ends before the handshake the next start waits; meanwhile the reason is told at once."""
-    fake = box.fake(die="exit3", stderr="no index\n")
-    relay = box.relay(fake, "--restart-backoff=300ms")
+    """After three ends before the handshake the next start waits; meanwhile the reason is told at once, and the log tells it."""
+    fake, log = box.fake(die="exit3", stderr="no index\n"), box.path / "log"
+    relay = box.relay(fake, "--restart-backoff=300ms", "--log-file", log)
     for ident in range(3):
         relay.send(initialize(ident))
         failed(relay, ident, "exit status 3")
@@ -1271,6 +1272,9 @@ def test_a10_13_restart_backoff(box):
     relay.send(initialize(3))
     failed(relay, 3, "exit status 3")
     assert fake.starts() == 3 and time.monotonic() - begun < 0.3, "answered at once, not started"
+    lines = [line for line in log.read_text().splitlines() if "exited (" in line or "put off" in line]
+    assert ["put off" in line for line in lines] == [False, False, False, True], lines
+    assert "3 starts" in lines[3] and "0.3 s" in lines[3] and not is_trouble(lines[3]), "doctor tells the cause"
     fake.set(die=None, stderr=None)
     for ident in range(4, 1000):  # the delay passes, then it works
         relay.send(initialize(ident))
@@ -1283,11 +1287,12 @@ def test_a10_13_restart_backoff(box):
 
 def test_a10_13_no_backoff_when_it_is_zero(box):
     fake = box.fake(die="exit3")
-    relay = box.relay(fake, "--restart-backoff=0")
+    log = box.path / "log"
+    relay = box.relay(fake, "--restart-backoff=0", "--log-file", log)
     for ident in range(6):
         relay.send(initialize(ident))
         failed(relay, ident, "exit status 3")
-    assert fake.starts() == 6
+    assert fake.starts() == 6 and "put off" not in log.read_text()
 
 
 def test_a10_5_secrets_of_the_environment_are_not_shown(box):
