@@ -3492,7 +3492,7 @@ def older_recording(options):
 # L6b STANDIN - what the relay says in somebody's place           [pure, hot]
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L5 L6
-# Used by: L7 L8 L9 L14
+# Used by: L7 L8 L9 L13e L14
 # Owns:   Shelf, Ask, Listings, OwnRequests, Streams
 # Never:  reads a clock, touches a descriptor
 # Tests:  tests/test_l06b_standin.py, tests/test_modern.py
@@ -10777,9 +10777,9 @@ class Dialogue:
             future.fail(PeerError("the call that it asked for is over"))
         self._news.set()
 
-    def end(self):
+    def end(self, error=None):
         """Nobody carries it on."""
-        self._work.cancel()
+        self._work.cancel(error)
 
     def ask(self, method, params_raw):
         """(key, Future of the client's raw result). PeerError when the call is over."""
@@ -10842,8 +10842,8 @@ class Dialogues:
         """The raw result for the request that carries it now: the final one, or what is asked."""
         try:
             raw = await dialogue.turn()
-        except Cancelled:
-            dialogue.end()
+        except Cancelled as error:
+            dialogue.end(error)
             raise
         return with_members(raw, {"resultType": b'"complete"'}) if raw is not None else self._park(dialogue)
 
@@ -10945,7 +10945,8 @@ async def ask_client(upstream, raw, dialogue):
     except (ValueError, KeyError, TypeError):
         raise HubError("%s answered with questions that are none" % upstream.name, "SERVER_UNREACHABLE", None, None) from None
     except PeerError as error:
-        raise HubError("the client did not answer what %s asks: %s" % (upstream.name, error), "TOOL_ERROR", None, None) from None
+        text = "the client did not answer what %s asks: %s" % (upstream.name, error or "neither a result nor an error came")
+        raise HubError(text, "TOOL_ERROR", None, None) from None
     finally:
         for _, carrier, key, future in asked:
             if not future.done:
@@ -10990,9 +10991,9 @@ class Subscriptions:
 # ============================================================================
 # L13e UPSTREAM - one server of the hub: its start, its calls, its end [mixed, cold]
 # ----------------------------------------------------------------------------
-# Uses:   L0 L1 L2 L3 L4 L5 L6 L7 L8 L9 L13c L13d
+# Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L7 L8 L9 L13c L13d
 # Used by: L14 L14b
-# Owns:   HubSession, Gate, Catalogue, Upstream, list_tools, in_rounds, commands_of, newest_tools, hub_keys
+# Owns:   HubSession, Gate, Catalogue, Upstream, listing, known_pages, in_rounds, commands_of, newest_answer, hub_keys
 # Never:  starts a server that nobody needs; sends a call twice; knows the hub's client
 # Tests:  tests/test_hub_calls.py, tests/test_hub_breaks.py, tests/test_hub_health.py
 # ----------------------------------------------------------------------------
@@ -11025,12 +11026,13 @@ class Subscriptions:
 # What can still go wrong: two servers of one command share a recording, whatever their
 # variables; the first start of either repairs it.
 # ----------------------------------------------------------------------------
+HUB_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07")
 HUB_MODERN = "2026-07-28"
 HUB_CLIENT = b'{"name":"mcp-lazy-hub","version":%s}' % json_string(VERSION)
 # What the hub says to its servers; the version of a plain --check, so that its recordings serve.
 UPSTREAM_VERSION = "2025-06-18"
 ASLEEP_UP, STARTING_UP, LIVE_UP, STOPPING_UP, FAILING_UP = "asleep", "starting", "live", "stopping", "failing"
-STDERR_KEPT_BYTES, RELIST_S = 64 * 1024, 0.5
+STDERR_KEPT_BYTES, COMPARE_S = 64 * 1024, 0.5
 FIRST_BACKOFF_S, DETAIL_BYTES = 0.5, 1000
 # So long a discovery waits for a start before it says "still starting" (case 139): below the minute after which most
 # clients give up, above what a package runner takes that has to fetch its package.
@@ -11040,6 +11042,7 @@ KEPT_CODES = ("INVALID_COMMAND", "MISSING_ENV_VAR", "AUTH_FAILED", "AUTH_REQUIRE
 # How long a start waits for the answer to a ping, and for the roots that were asked for before it.
 PING_WAIT_S, ROOTS_WAIT_S = 2.0, 10.0
 CLEAN_EXIT = describe_exit(0)
+ROOTS_CHANGED = "notifications/roots/list_changed"
 HUB_MARK = b"MCP_LAZY_HUB"
 
 
@@ -11050,6 +11053,24 @@ def spawn_trouble(server, error):
         error = 'no program is called "%s"; the words behind its name are an array: "command": %s, "args": [%s]' % (
             argv[0], canonical(words[0]), ", ".join(map(canonical, words[1:])))
     return "%s cannot be started: %s" % (server.name, error)
+
+
+def refuse_missing_folder(upstream):
+    """HubError where the folder is not there that the server should run in."""
+    seen = stat_of(upstream.server.cwd) if upstream.server.cwd else None
+    if upstream.server.cwd and (seen is None or seen.st_mode & 0o170000 != 0o040000):
+        text = "%s cannot be started: its cwd %s is no folder" % (upstream.name, upstream.server.cwd)
+        raise HubError(text, "INVALID_COMMAND", None, upstream.hub.advice())
+
+
+def start_fault(error, tail, exit_text, noise):
+    """(code, details, suggestion) of a failed start: what its stderr says of it, else what was seen of its stdout."""
+    code, suggestion = error.code, error.suggestion
+    if code in ("SERVER_CRASHED", "SERVER_TIMEOUT"):
+        code, suggestion = classify_failure(tail or "", exit_text, "start")
+    if code == "SERVER_TIMEOUT" and (noise or error.code == "SERVER_CRASHED"):
+        code, suggestion = error.code, "run its command in a terminal: its stdout has to carry JSON-RPC messages, a line each"
+    return code, tail, suggestion
 
 
 class Sinkhole:
@@ -11107,7 +11128,8 @@ class HubSession(Checked):
     whether a request was open then; is_modern: it speaks 2026-07-28; was_asked: the client was asked for it; held: its questions
     (envelope, line) that wait for a call to carry them.
     """
-    __slots__ = ("progress", "asking", "held", "was_asked", "is_ready", "has_answered", "is_silent", "is_modern", "last_read", "noise", "_upstream")
+    __slots__ = ("progress", "asking", "held", "was_asked", "is_ready", "has_answered", "is_silent", "is_modern", "last_read", "noise",
+                 "noise_lines", "_upstream")
 
     # Little at a time: one server that floods would hold up the answers of all others.
     id_prefix, read_bytes = "hub-", 16 * 1024
@@ -11116,7 +11138,7 @@ class HubSession(Checked):
         super().__init__(driver)
         self.progress, self.asking, self.is_silent, self.is_modern, self._upstream = {}, {}, False, False, upstream
         self.is_ready, self.has_answered, self.last_read, self.noise = False, False, Future(), ""
-        self.held, self.was_asked = [], False
+        self.held, self.was_asked, self.noise_lines = [], False, 0
 
     def request(self, method, params_raw=b"{}"):
         return super().request(method, stamped(params_raw, self._upstream.declared) if self.is_modern else params_raw)
@@ -11162,11 +11184,13 @@ class HubSession(Checked):
             if known is not None:
                 known(line)
         else:
-            self._upstream.heard(env.method)
+            self._upstream.catalogue.changed(env.method)
 
     def _noise(self, line):
-        """Servers print what they like; it is no message. The first of it tells why there is no other."""
-        self.noise = self.noise or bytes(line[:200]).decode("utf-8", "replace")
+        """Servers print what they like; it is no message. The first of a start, and then the newest, tells why there is no other."""
+        text = bytes(line[:200]).decode("utf-8", "replace").strip()
+        if text:
+            self.noise, self.noise_lines = text if self.is_ready else self.noise or text, self.noise_lines + 1
 
     def _answered(self, key, parts):
         self.has_answered = self.is_ready
@@ -11180,9 +11204,11 @@ class HubSession(Checked):
     def answer(self, id_raw, is_error, raw):
         self._write((error_line if is_error else result_line)(id_raw, raw))
 
-    def cancel(self, ident):
+    def cancel(self, ident, reason):
+        """Nobody waits for it any more; reason: text, or whatever a client gave for one."""
         self._waiting.pop(ident, None)
-        self.notify("notifications/cancelled", b'{"requestId":%s}' % spell_id(ident))
+        why = b',"reason":%s' % json_string(reason) if isinstance(reason, str) else b""
+        self.notify("notifications/cancelled", b'{"requestId":%s%s}' % (spell_id(ident), why))
 
 
 class Gate:
@@ -11221,11 +11247,15 @@ class Gate:
 
 
 class Catalogue:
-    """What is known of a server's commands: the relay's recording of its command, and what it said itself."""
-    __slots__ = ("_hub", "_upstream", "_known", "_store", "_since_s", "_uses")
+    """What is known of a server's lists: the relay's recording of its command, and what it said itself.
+
+    Its tools are kept as commands; of the other lists, which few hubs forward, the pages, None for one to be asked for again.
+    """
+    __slots__ = ("_hub", "_upstream", "_known", "_lists", "_store", "_since_s", "_uses", "_comparing")
 
     def __init__(self, hub, upstream):
-        self._hub, self._upstream, self._known, self._store, self._since_s, self._uses = hub, upstream, None, None, 0.0, 0
+        self._hub, self._upstream, self._known, self._lists, self._store = hub, upstream, None, {}, None
+        self._since_s, self._uses, self._comparing = 0.0, 0, False
 
     def used(self):
         """Is it known well enough for one more use? With cache.ttl or maxAccessCount the server is asked again (G2.6)."""
@@ -11248,20 +11278,60 @@ class Catalogue:
     def commands(self, declared):
         """[tool (dict)] for a client with these capabilities, None if nothing is known: its own entry first, else the newest."""
         if self._known is None:
-            store = self._opened()
-            entries = store.recording.entries if store is not None else {}
-            answer = newest_tools(entries, hub_keys(declared)) or newest_tools(entries, list(entries))
-            if answer is not None:
-                self._keep(answer.pages)
+            pages = recorded_pages(self._entries(), declared, "tools/list")
+            if pages is not None:
+                self._keep(pages)
         return self._known
 
-    def listed(self, session, pages):
+    def _entries(self):
+        store = self._opened()
+        return store.recording.entries if store is not None else {}
+
+    def pages(self, method):
+        """[raw page] of a list that is not that of the tools, None if nothing is known of it."""
+        if method not in self._lists:
+            self._lists[method] = recorded_pages(self._entries(), self._upstream.declared, method)
+        return self._lists[method]
+
+    def changed(self, notification):
+        """The server says that a list is another one now."""
+        self._lists.update((method, None) for method in list(self._lists) if CHANGED[method] == notification)
+        if notification == CHANGED["tools/list"]:
+            self.compare()
+
+    def compare(self):
+        """Read what is known of a running server again, a moment later; a burst is one look (case 060)."""
+        self._hub.loop.set_timer("compare-" + self._upstream.name, monotonic_s() + COMPARE_S, self._compare)
+
+    def _compare(self):
+        if self._upstream.state == LIVE_UP and not self._comparing:
+            self._comparing = True
+            self._hub.tasks.start(self._read_again())
+
+    async def _read_again(self):
+        try:
+            session = await self._upstream.live()
+            for method in ["tools/list"] + [method for method, pages in self._lists.items() if pages is not None]:
+                await listing(self._upstream, session, method)
+        except HubError as error:
+            text = "what is known of %s was not read again: %s" % (self._upstream.name, error)
+            self._hub.log.event("info", text, wall_s(), server=self._upstream.name)
+        finally:
+            self._comparing = False
+
+    def listed(self, session, method, pages):
         """What the server lists now."""
+        self.record(session, method, pages)
+        if method == "tools/list":
+            self._tools_listed(pages)
+        else:
+            self._lists[method] = pages
+
+    def _tools_listed(self, pages):
         self._keep(pages)
         left_out = sum(len(elements(members(raw).get("tools", b"[]"))) for raw in pages) - len(self._known)
         if left_out:
             self._hub.log.event("info", "%d entries of its tools have no name and are left out" % left_out, wall_s(), server=self._upstream.name)
-        self.record(session, "tools/list", pages)
 
     def record(self, session, method, pages):
         """Keep an answer where the next hub, and a relay, find it."""
@@ -11284,23 +11354,36 @@ def hub_keys(declared):
     return entry_key(UPSTREAM_VERSION, declared, ""), entry_key(HUB_MODERN, declared, "", "modern")
 
 
-def newest_tools(entries, keys):
-    """The newest Answer to `tools/list` in entries of these keys, None for none."""
-    answers = [entries[key].answers.get("tools/list") for key in keys if key in entries]
-    return max([answer for answer in answers if answer is not None and not answer.is_error],
-               key=lambda answer: answer.at_ms, default=None)
+def newest_answer(entries, keys, method):
+    """The newest Answer to a list in entries of these keys, None for none."""
+    answers = [entries[key].answers.get(method) for key in keys if key in entries]
+    return max([answer for answer in answers if answer is not None], key=lambda answer: answer.at_ms, default=None)
+
+
+def recorded_pages(entries, declared, method):
+    """[raw page] of a list for a client with these capabilities, None if nothing is known: its own entry first, else the newest.
+
+    [] for a list that the server refused, or that what it says of itself does not promise.
+    """
+    own = hub_keys(declared)
+    answer = newest_answer(entries, own, method) or newest_answer(entries, list(entries), method)
+    if answer is not None:
+        return [] if answer.is_error else answer.pages
+    openings = [entries[key].opening() for key in own if key in entries]
+    said = [object_of(object_of(parse_json(raw)).get("capabilities")) for raw in openings if raw is not None]
+    return [] if said and not any(CAPABILITY_OF[method] in one for one in said) else None
 
 
 class Upstream:
     """One server of the hub: its state, its process, what is known of its commands."""
     __slots__ = ("server", "state", "error", "latency_ms", "checked_s", "calls", "callers", "used_s", "declared", "hub", "_session", "_driver",
-                 "_starting", "_stopped", "catalogue", "_backoff", "_relisting")
+                 "_starting", "_stopped", "catalogue", "_backoff")
 
     def __init__(self, hub, server):
         self.server, self.hub = server, hub
         self.state, self.error = first_state(hub, server)
         self.latency_ms = self.checked_s = self._session = self._starting = self._stopped = self._driver = None
-        self.calls, self.callers, self.used_s, self.declared, self._relisting = 0, [], 0.0, {}, False
+        self.calls, self.callers, self.used_s, self.declared = 0, [], 0.0, {}
         self._backoff, self.catalogue = Backoff(FIRST_BACKOFF_S), Catalogue(hub, self)
 
     name = property(lambda self: self.server.name)
@@ -11334,7 +11417,7 @@ class Upstream:
     async def listed(self, dialogue=None):
         """`commands`, from the server itself where nothing is known. HubError."""
         if self.commands() is None or not self.catalogue.used():
-            await self.hub.gate.passed(self._counted(discover(self), dialogue))
+            await self.hub.gate.passed(self.counted(discover(self), dialogue))
         return self.commands() or []
 
     # -- the process
@@ -11372,6 +11455,7 @@ class Upstream:
         limit_s = self.server.start_timeout_s
         late = HubError("%s did not answer its handshake within %g s (startTimeout)" % (self.name, limit_s), "SERVER_TIMEOUT", None, None)
         try:
+            refuse_missing_folder(self)
             try:
                 session = self._session = HubSession(self.driver(), self)
             except SpawnError as error:
@@ -11385,7 +11469,7 @@ class Upstream:
         self.become(LIVE_UP)
         self.touch()
         if self.commands() is not None:
-            self.relist()
+            self.catalogue.compare()
         return session
 
     async def _failed_start(self, error, start_s):
@@ -11394,8 +11478,7 @@ class Upstream:
         exit_text, noise = (session.exited.value if session.exited.done else None, session.noise) if session else (None, "")
         await self._end()
         tail, text = self.stderr_end(), str(error) + ("; its stdout is no JSON-RPC, it begins: %s" % printable(noise) if noise else "")
-        code, suggestion = classify_failure(tail or "", exit_text, "start") if error.code in ("SERVER_CRASHED", "SERVER_TIMEOUT") else (error.code, error.suggestion)
-        failed = HubError(text, code, tail, None if noise and code == "SERVER_TIMEOUT" else suggestion)
+        failed = HubError(text, *start_fault(error, tail, exit_text, noise))
         self._backoff.failed(text, monotonic_s())
         self.become(FAILING_UP, failed, monotonic_s() - start_s)
         return failed
@@ -11498,7 +11581,7 @@ class Upstream:
         else:
             self.hub.tasks.start(self.stop())
 
-    async def _counted(self, coroutine, dialogue):
+    async def counted(self, coroutine, dialogue):
         """Its result; a reload and an idle stop wait for it. dialogue: of the client that may be asked meanwhile, or None."""
         self.calls += 1
         self.callers += [dialogue] if dialogue is not None else []
@@ -11517,30 +11600,12 @@ class Upstream:
             if session.held:
                 await ask_held(self, session)
             return await in_rounds(self, session, named, params_raw, (progress, dialogue))
-        return await self._counted(ask(), dialogue)
+        return await self.counted(ask(), dialogue)
 
-    # -- what it says by itself
-
-    def heard(self, method):
-        if method == "notifications/tools/list_changed":
-            self.relist()
-
-    def relist(self):
-        """Compare what is known with the server, a moment later; a burst is one look (case 060)."""
-        self.hub.loop.set_timer("relist-" + self.name, monotonic_s() + RELIST_S, self._relist)
-
-    def _relist(self):
-        if self.state == LIVE_UP and not self._relisting:
-            self._relisting = True
-            self.hub.tasks.start(self._look_again(self._session))
-
-    async def _look_again(self, session):
-        try:
-            await list_tools(self, session)
-        except HubError as error:
-            self.hub.log.event("info", "the tools of %s were not read again: %s" % (self.name, error), wall_s(), server=self.name)
-        finally:
-            self._relisting = False
+    def roots_changed(self):
+        """The client's roots are others now; a server that was told of such news hears it."""
+        if self.state == LIVE_UP and member_of(self.declared.get("roots"), "listChanged") is True and not self._session.is_modern:
+            self._session.notify(ROOTS_CHANGED)
 
 
 def not_now(error, wait_ms):
@@ -11561,38 +11626,66 @@ def first_state(hub, server):
 
 
 async def shake_hands(upstream, session):
-    """The handshake; of a server that knows none, the discovery of 2026-07-28 in its place. HubError."""
-    params = b'{"protocolVersion":"%s","capabilities":%s,"clientInfo":%s}' % (
-        UPSTREAM_VERSION.encode("ascii"), canonical(upstream.declared).encode("ascii"), HUB_CLIENT)
+    """The handshake; with a server that has none, the discovery of 2026-07-28 in its place. HubError."""
     try:
-        raw = await session.request("initialize", params)
-        if not is_handshake(raw):
-            raise HubError("%s answered its handshake without a protocolVersion" % upstream.name, "SERVER_UNREACHABLE", None, None)
-        session.notify("notifications/initialized")
+        try:
+            raw = await greeted(upstream, session, UPSTREAM_VERSION)
+        except Refused as error:
+            version = offered_version(error.raw)
+            if version is not None:
+                await greeted(upstream, session, version)
+                return  # not recorded: a relay's client that asks for UPSTREAM_VERSION is refused by this server
+            if error.rpc_code not in (UNSUPPORTED_VERSION, METHOD_NOT_FOUND):
+                raise
+            session.is_modern, raw = True, await discovered(upstream, session, error)
     except Refused as error:
-        if error.rpc_code not in (UNSUPPORTED_VERSION, METHOD_NOT_FOUND):
-            raise refused_handshake(upstream, error) from None
-        session.is_modern, raw = True, await discovered(upstream, session, error)
+        raise HubError("%s refused the handshake: %s" % (upstream.name, refusal_text(error.raw)), "SERVER_UNREACHABLE", None, (
+            "the hub speaks %s and %s to its servers" % (", ".join(HUB_VERSIONS), HUB_MODERN))) from None
     except PeerError as error:
         raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED", None, None) from None
     upstream.catalogue.record(session, OPENING["modern" if session.is_modern else "legacy"], [bytes(raw)])
 
 
-def refused_handshake(upstream, error):
-    return HubError("%s refused the handshake: %s" % (upstream.name, error_text({"error": error.raw})), "SERVER_UNREACHABLE", None, None)
+async def greeted(upstream, session, version):
+    """The raw result of `initialize`, which is told that it was heard. Refused, PeerError, HubError."""
+    raw = await session.request("initialize", b'{"protocolVersion":"%s","capabilities":%s,"clientInfo":%s}' % (
+        version.encode("ascii"), canonical(upstream.declared).encode("ascii"), HUB_CLIENT))
+    if not is_handshake(raw):
+        text = "%s answered its handshake without %s" % (upstream.name, (
+            "a protocolVersion" if b'"protocolVersion"' not in raw else "an object of capabilities"))
+        raise HubError(text, "SERVER_UNREACHABLE", None, "this is a fault of the server")
+    session.notify("notifications/initialized")
+    return raw
+
+
+def offered_version(error_raw):
+    """The newest version of ours that a server names as it refuses another one, None for none."""
+    try:
+        named = parse_json(error_raw)["data"]["supported"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return next((version for version in HUB_VERSIONS if isinstance(named, list) and version in named), None)
+
+
+def refusal_text(raw):
+    """An error object of a server in one line: message, code, data."""
+    try:
+        found = object_of(parse_json(raw))
+    except ValueError:
+        found = {}
+    data = ", data %s" % canonical(found["data"])[:300] if "data" in found else ""
+    return "%s (code %s%s)" % (str(found.get("message") or "no message")[:300], found.get("code"), data)
 
 
 async def discovered(upstream, session, refusal):
-    """The raw result of `server/discover`; refusal: its answer to the handshake. HubError where it does not speak 2026-07-28."""
+    """The raw result of `server/discover`; `refusal`, its answer to the handshake, where it does not speak 2026-07-28. PeerError."""
     try:
         raw = await session.request(DISCOVER, stamped(b"{}", upstream.declared))
         versions = member_of(parse_json(raw), "supportedVersions")
     except Refused:
         versions = None
-    except PeerError as error:
-        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED", None, None) from None
     if not isinstance(versions, list) or HUB_MODERN not in versions:
-        raise refused_handshake(upstream, refusal)
+        raise refusal
     return raw
 
 
@@ -11642,30 +11735,46 @@ async def ask_held(upstream, session):
         await settled(upstream, session)
 
 
-async def discover(upstream):
-    """Start a server of which nothing is known, and list its tools. HubError."""
+async def known_pages(upstream, method):
+    """[raw page] of a list that is not that of the tools: as known, else from the server itself, which is started. HubError."""
+    upstream.usable()
+    if upstream.catalogue.pages(method) is None:
+        await upstream.hub.gate.passed(upstream.counted(discover(upstream, method), None))
+    return upstream.catalogue.pages(method) or []
+
+
+async def discover(upstream, method="tools/list"):
+    """Start a server of whose list nothing is known, and ask for it. HubError.
+
+    Of the tools its caller waits for this server alone; the other lists are of all servers, and not held up by one.
+    """
+    patience_s = upstream.patience_s()
     try:
-        await list_tools(upstream, await upstream.live(max(upstream.patience_s(), DISCOVERY_WAIT_S)))
+        session = await upstream.live(max(patience_s, DISCOVERY_WAIT_S) if method == "tools/list" else patience_s)
+        await listing(upstream, session, method)
     except HubError as error:
         failed = HubError(str(error), error.code if error.code in KEPT_CODES else "DISCOVERY_FAILED", error.details, error.suggestion)
         failed.next_try_ms = error.next_try_ms
         raise failed from None
 
 
-async def list_tools(upstream, session):
-    """Ask a running server for all pages of its tools, and keep them. HubError."""
-    pages, cursor = PageSet("tools/list"), b""
+async def listing(upstream, session, method="tools/list"):
+    """Ask a running server for all pages of a list, and keep them. HubError."""
+    pages, cursor = PageSet(method), b""
     while cursor is not None:
+        params = b'{"cursor":%s}' % cursor if cursor else b"{}"
         try:
-            cursor = pages.add(await quietly(upstream, session, ("tools/list", "tools/list"), b'{"cursor":%s}' % cursor if cursor else b"{}"))
+            cursor = pages.add(await quietly(upstream, session, (method, method), params))
         except Refused as error:
-            if error.rpc_code == METHOD_NOT_FOUND:  # a server of prompts or resources only
-                pages.pages, cursor = [b'{"tools":[]}'], None
+            if error.rpc_code == METHOD_NOT_FOUND:  # a server of other things only
+                pages.pages, cursor = [b'{"%s":[]}' % LIST_MEMBER[method].encode("ascii")], None
                 continue
-            raise HubError("%s refused tools/list: %s" % (upstream.name, error_text({"error": error.raw})), "DISCOVERY_FAILED", None, None) from None
+            text = "%s refused %s: %s" % (upstream.name, method, error_text({"error": error.raw}))
+            raise HubError(text, "DISCOVERY_FAILED", None, None) from None
         except PeerError as error:
-            raise HubError("%s: its list of tools is not usable: %s" % (upstream.name, error), "DISCOVERY_FAILED", None, None) from None
-    upstream.catalogue.listed(session, pages.pages)
+            text = "%s: its answer to %s is not usable: %s" % (upstream.name, method, error)
+            raise HubError(text, "DISCOVERY_FAILED", None, None) from None
+    upstream.catalogue.listed(session, method, pages.pages)
 
 
 async def in_rounds(upstream, session, named, params_raw, caller):
@@ -11694,6 +11803,16 @@ def understood(upstream, session, raw, kind):
     return raw
 
 
+def too_late(upstream, session, what, noise_lines):
+    """The HubError of a request without an answer; noise_lines: of its stdout meanwhile that are no message."""
+    text = "%s did not answer %s within %g s (requestTimeout)" % (upstream.name, what, upstream.patience_s())
+    advice = "the server was told to cancel and stays; give it a longer requestTimeout if it needs that"
+    if noise_lines:
+        text += "; of its stdout %d lines meanwhile are no JSON-RPC, one begins: %s" % (noise_lines, printable(session.noise))
+        advice = "the server has to write each message as JSON on a line of its own, and nothing else, to its stdout"
+    return HubError(text, "SERVER_TIMEOUT", None, advice)
+
+
 async def quietly(upstream, session, named, params_raw, progress=None):
     """The raw result of a request on a session that is there, with a limit on silence. HubError; Refused for the server's own error.
 
@@ -11703,11 +11822,11 @@ async def quietly(upstream, session, named, params_raw, progress=None):
     future, begin_s = session.request(named[0], params_raw), monotonic_s()
     ident = session.newest_id()
     timer = "quiet-%d-%s" % (session.pid, ident)
-    late = HubError("%s did not answer %s within %g s (requestTimeout)" % (upstream.name, named[1], limit_s), "SERVER_TIMEOUT", None, (
-        "the server was told to cancel and stays; give it a longer requestTimeout if it needs that"))
+    noise_before = session.noise_lines
 
     def arm():
-        hub.loop.set_timer(timer, monotonic_s() + limit_s, lambda: arm() if session.asking else future.fail(late))
+        hub.loop.set_timer(timer, monotonic_s() + limit_s, lambda: arm() if session.asking else future.fail(
+            too_late(upstream, session, named[1], session.noise_lines - noise_before)))
 
     def progressed(line):
         arm()
@@ -11723,10 +11842,12 @@ async def quietly(upstream, session, named, params_raw, progress=None):
     except Refused:
         raise
     except PeerError as error:
+        is_kept = hub.upstreams.get(upstream.name) is upstream
         raise HubError("%s: %s during %s" % (upstream.name, error, named[1]), "SERVER_CRASHED", upstream.stderr_end(), (
-            "what it was asked may have been carried out; the next call starts it anew")) from None
-    except (HubError, Cancelled):
-        session.cancel(ident)
+            "what it was asked may have been carried out; " + (
+                "the next call starts it anew" if is_kept else "list_servers tells which servers there are now"))) from None
+    except (HubError, Cancelled) as error:
+        session.cancel(ident, error.args[0] if error.args else None)
         if not session.is_open():
             session.withdraw()
         raise
@@ -11764,7 +11885,6 @@ def commands_of(pages):
 # A reload reads and checks the file first, then swaps the whole set in one assignment. A server whose
 # entry is the same keeps its process; the old ones get time for their open calls.
 # ----------------------------------------------------------------------------
-HUB_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07")
 DRAIN_S, LEAVE_S = 5.0, 2.0
 # Open requests of the client, and their bytes; one more is refused at once. Not reading the client would keep back
 # its cancels, its answers to servers, and the very call that others wait for.
@@ -12388,7 +12508,10 @@ class Face:
         if env.method == "notifications/cancelled":
             task = self._tasks.get(cancelled_key(env, line))
             if task is not None:
-                task.cancel()
+                task.cancel(Cancelled(member_of(env.params(line), "reason")))
+        elif env.method == ROOTS_CHANGED:
+            for upstream in self._hub.upstreams.values():
+                upstream.roots_changed()
 
     # -- requests of servers
 
@@ -12480,21 +12603,16 @@ def parted(text):
     return None
 
 
-async def gathered(hub, upstreams, method, member):
+async def gathered(hub, upstreams, method):
     """[(upstream, raw item)] of one listing of several servers, all pages; who fails is left out and logged."""
-    async def pages_of(upstream):
-        found, pages, cursor = [], PageSet(method), b""
-        while cursor is not None:
-            raw = await upstream.request((method, method), b'{"cursor":%s}' % cursor if cursor else b"{}")
-            cursor = pages.add(raw)
-            found += elements(members(raw)[member])
-        return found
-    tasks, items = [(upstream, hub.tasks.start(pages_of(upstream))) for upstream in upstreams], []
+    tasks, items = [(upstream, hub.tasks.start(known_pages(upstream, method))) for upstream in upstreams], []
     for upstream, task in tasks:
         try:
-            items += [(upstream, raw) for raw in await task]
-        except (HubError, PeerError) as error:
-            hub.log.event("error", "%s of %s failed: %s" % (method, upstream.name, error), wall_s(), event="prompts_list_failed", server=upstream.name)
+            for page in await task:
+                items += [(upstream, raw) for raw in elements(members(page)[LIST_MEMBER[method]])]
+        except HubError as error:
+            hub.log.event("error", "%s of %s failed: %s" % (method, upstream.name, error), wall_s(),
+                          event="prompts_list_failed", server=upstream.name)
     return items
 
 
@@ -12502,7 +12620,7 @@ async def prompts_list(hub):
     """The prompts of all servers that forward theirs, as `server::prompt`."""
     wanted = [upstream for upstream in hub.upstreams.values() if upstream.server.forward_prompts]
     shown = []
-    for upstream, raw in await gathered(hub, wanted, "prompts/list", "prompts"):
+    for upstream, raw in await gathered(hub, wanted, "prompts/list"):
         name = parse_json(members(raw).get("name", b"null"))
         if isinstance(name, str):
             shown.append(with_members(raw, {"name": json_string("%s::%s" % (escaped_name(upstream.name), escaped_name(name)))}))
@@ -12521,7 +12639,7 @@ async def resources_list(hub, method):
     """The resources (or templates) of all servers; the URI says whose it is."""
     member, key = LIST_MEMBER[method], "uri" if method == "resources/list" else "uriTemplate"
     shown = []
-    for upstream, raw in await gathered(hub, list(hub.upstreams.values()), method, member):
+    for upstream, raw in await gathered(hub, list(hub.upstreams.values()), method):
         uri = parse_json(members(raw).get(key, b"null"))
         if isinstance(uri, str):
             shown.append(with_members(raw, {key: json_string(hub_uri(upstream, uri))}))
@@ -12799,7 +12917,7 @@ class Hub:
         upstream.noted(monotonic_s() - begin_s)
         if health.wake and upstream.commands() is None:
             try:
-                await list_tools(upstream, session)
+                await listing(upstream, session)
             except HubError as error:
                 self.log.event("info", str(error), wall_s(), event="health_monitor_error", server=upstream.name)
 
@@ -13768,7 +13886,9 @@ class HubCheck(Hub):
         begin_s, row = monotonic_s(), {"commands": None, "ms": None}
         try:
             before = self._recorded(upstream)
-            await list_tools(upstream, await upstream.live())
+            session = await upstream.live()
+            for method in ["tools/list"] + self._forwarded(upstream):
+                await listing(upstream, session, method)
             row.update(commands=len(upstream.commands()), ms=int((monotonic_s() - begin_s) * 1000))
             await upstream.stop()
             row.update(state="ok", reason=await self._news(upstream, before))
@@ -13778,11 +13898,17 @@ class HubCheck(Hub):
             row.update(state=state, reason=error_words(error, self.secrets()))
         return row
 
+    def _forwarded(self, upstream):
+        """The lists that the hub passes on to its client, and that this server has."""
+        wanted = ["prompts/list"] if upstream.server.forward_prompts else []
+        wanted += ["resources/list", "resources/templates/list"] if self.config.resources else []
+        return [method for method in wanted if upstream.catalogue.pages(method) != []]
+
     def _recorded(self, upstream):
         """The recorded Answer to `tools/list`, None if there is none."""
         if not self.cache_dir or upstream.server.argv is None:
             return None
-        return newest_tools(load_store(upstream.driver().options)[0].recording.entries, hub_keys({}))
+        return newest_answer(load_store(upstream.driver().options)[0].recording.entries, hub_keys({}), "tools/list")
 
     async def _news(self, upstream, before):
         """What is recorded now, compared with `before`. HubError if nothing is."""

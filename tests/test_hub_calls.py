@@ -844,6 +844,147 @@ def test_resources(box):
     assert hub.ask("ping") == {}
 
 
+FORWARDED = ("prompts/list", "resources/list", "resources/templates/list")
+
+
+def forwarding(box, *servers, **top):
+    """A hub that forwards prompts and resources of all servers."""
+    return start(box, [entry("s%d" % n, server, forwardPrompts=True) for n, server in enumerate(servers)],
+                 resources=True, **top)
+
+
+def counts(hub):
+    return [len(next(iter(value for name, value in hub.ask(method).items() if isinstance(value, list))))
+            for method in FORWARDED]
+
+
+class TestForwardedLists:
+    """G10.1, case 133: clients ask for them when they open, and that wakes no server whose lists are known."""
+
+    def test_a_second_hub_starts_nothing(self, box):
+        server = fake(box, prompt_names=["p"], resource_uris=["mem://a", "mem://b"])
+        hub = forwarding(box, server)
+        assert counts(hub) == [1, 2, 2] and server.starts() == 1
+        hub.finish()
+        hub = forwarding(box, server)
+        assert counts(hub) == [1, 2, 2] and server.starts() == 1 and children(hub.pid) == []
+        assert hub.ask("prompts/get", {"name": "s0::p"})["asked"] == {"name": "p"} and server.starts() == 2
+
+    def test_a_check_records_them(self, box):
+        server = fake(box, prompt_names=["p"], resource_uris=["mem://a"])
+        path = config_file(box, [entry("s0", server, forwardPrompts=True)], resources=True)
+        assert box.run("hub", "check", "--config", path)[0] == 0 and server.starts() == 1
+        hub = start_at(box, path)
+        assert counts(hub) == [1, 1, 1] and server.starts() == 1
+
+    def test_a_server_that_promises_none(self, box):
+        """Once its capabilities are known, it is not started for what it does not have."""
+        server = fake(box)
+        hub = start(box, [entry("s0", server)])
+        hub.data("list_commands", server="s0")
+        hub.finish()
+        hub = forwarding(box, server)
+        assert counts(hub) == [0, 0, 0] and server.starts() == 1
+
+    def test_one_that_hangs_in_its_start(self, box):
+        """The others' lists come at its requestTimeout; its start goes on."""
+        hub = forwarding(box, fake(box, prompt_names=["p"]), fake(box, hang_at=["initialize"]), requestTimeout=500)
+        begun = time.monotonic()
+        assert [one["name"] for one in hub.ask("prompts/list")["prompts"]] == ["s0::p"]
+        assert time.monotonic() - begun < 5 and hub.row("s1")["state"] == "starting"
+
+    def test_a_list_that_changes(self, box):
+        """Asked for again when the server says so."""
+        server = fake(box, prompt_names=["p"])
+        hub = forwarding(box, server)
+        assert counts(hub)[0] == 1 and counts(hub)[0] == 1
+        asked_before = server.methods().count("prompts/list")
+        hub.invoke("s0", "notify", method="notifications/prompts/list_changed")
+        until(lambda: counts(hub)[0] == 1 and server.methods().count("prompts/list") > asked_before,
+              what="the list to be asked for again")
+
+
+class TestPassedOn:
+    """What the client says goes on to the server that it is for."""
+
+    @pytest.mark.parametrize("roots", [{"listChanged": True}, {}, {"listChanged": False}])
+    def test_roots_that_changed(self, box, roots):
+        server = fake(box)
+        hub = start(box, [entry("a", server), entry("asleep", fake(box))], capabilities={"roots": roots})
+        hub.invoke("a", "echo")
+        hub.send({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"})
+        hub.invoke("a", "echo")
+        assert server.methods().count("notifications/roots/list_changed") == (roots.get("listChanged") is True)
+
+    @pytest.mark.parametrize("reason", ["no longer \u201cneeded\u201d", None, 7])
+    def test_the_reason_of_a_cancel(self, box, reason):
+        server = fake(box)
+        hub = start(box, [entry("a", server)])
+        ident = hub.start_invoke("a", "late")
+        until(lambda: [one for one in server.lines() if one["method"] == "tools/call"], what="the call")
+        told = {"requestId": ident} if reason is None else {"requestId": ident, "reason": reason}
+        hub.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": told})
+        heard = until(lambda: [one["params"] for one in server.lines() if one["method"] == "notifications/cancelled"],
+                      what="the cancel")[0]
+        assert heard.get("reason") == (reason if isinstance(reason, str) else None)
+
+
+REFUSING = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] == "initialize" and message["params"]["protocolVersion"] not in %r:
+        answer = {"error": {"code": -32602, "message": "Unsupported protocol version",
+                            "data": {"supported": %r, "requested": "x"}}}
+    elif message["method"] == "initialize":
+        answer = {"result": {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}},
+                             "serverInfo": {"name": "s", "version": "1"}}}
+    elif message["method"] == "tools/list":
+        answer = {"result": {"tools": [{"name": "t", "inputSchema": {}}]}}
+    else:
+        answer = {"error": {"code": -32601, "message": "no"}}
+    if "id" in message:
+        print(json.dumps(dict(answer, jsonrpc="2.0", id=message["id"])), flush=True)
+"""
+
+
+def test_a_server_that_refuses_the_version_and_names_its_own(box):
+    """I16: the newest that both speak is taken; where there is none, the text names what the server has."""
+    def server(*versions):
+        return ["python3", "-I", "-S", "-c", REFUSING % (versions, list(versions))]
+    hub = start(box, [entry("old", server("2024-11-05", "2025-03-26")), entry("other", server("1999-01-01"))])
+    assert [one["name"] for one in hub.data("list_commands", server="old")] == ["t"]
+    failure = hub.failure("list_commands", server="other")
+    assert "-32602" in failure.text and "1999-01-01" in failure.text and "the hub speaks" in failure.text
+
+
+def test_a_folder_that_is_not_there(box):
+    """G2.8: told before anything is started."""
+    hub = start(box, [entry("a", fake(box), cwd=str(box.path / "none"))])
+    failure = hub.failure("list_commands", server="a")
+    assert failure.code == "INVALID_COMMAND" and "cwd" in failure.text and "edit" in failure.text
+
+
+@pytest.mark.parametrize("how, words", [
+    ("import os, time; os.close(1); time.sleep(60)", "closed its output"),
+    ("print('x' * (65 << 20), flush=True); import time; time.sleep(60)", "longer than allowed")])
+def test_a_start_whose_stdout_is_of_no_use(box, how, words):
+    """It is not its slowness, so startTimeout is no advice."""
+    hub = start(box, [entry("a", ["python3", "-I", "-S", "-c", how])])
+    failure = hub.failure("list_commands", server="a")
+    assert words in failure.text and "startTimeout" not in failure.text and "stdout" in failure.text
+
+
+def test_an_answer_in_several_lines(box):
+    """Whose fault it is: the server's, whose lines are no messages."""
+    hub = start(box, [entry("a", fake(box), requestTimeout=300)])
+    hub.invoke("a", "echo")
+    ident = hub.start_invoke("a", "hang")
+    hub.invoke("a", "raw", text='{\n  "jsonrpc": "2.0",\n  "id": 1\n}\n')
+    text = hub.failed(ident).text
+    assert "4 lines" in text and "no JSON-RPC" in text and "a line of its own" in text
+
+
 LINKS = ('{"content":[{"type":"text","text":"file:///x"},'
          '{"type":"resource_link","uri":"file:///a b","name":"x","n":1.0},'
          '{"type":"resource","resource":{"uri":"mem://y","text":"t"}}],'

@@ -27,6 +27,10 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fake  # noqa: E402
 from fake import OPT, STATE, note, opt, send, sleep, write_all  # noqa: E402
 
+for flag, kind in (("prompt_names", "prompts"), ("resource_uris", "resources")):
+    if flag in OPT:
+        OPT.setdefault(kind, 0)  # it declares what it has
+
 ASKED = {}  # id of our question as JSON -> what waits for its answer: the id of a call, or a function
 ROOTS = {"open": 0, "answers": [], "early": []}
 MCP = "io.modelcontextprotocol/"
