@@ -10364,6 +10364,7 @@ LOG_LINE_BYTES, LOG_VALUE_BYTES = 16 * 1024, 6 * 1024
 # A longer body is not searched, so none of it is shown; deeper containers could not be walked by recursion.
 LOG_BODY_BYTES, LOG_DEPTH = PARSED_BYTES, 64
 STDERR_LINES_PER_S, STDERR_BYTES_PER_S = 100, 64 * 1024
+LEAF_CHARACTERS = 8
 HIDDEN, HIDDEN_MEMBER, NOT_SHOWN = "***", "[REDACTED]", "[too long or nested too deep to be shown]"
 # Filled by this program or with names of the configuration: a variable whose value is
 # "github" must not take the name of that server from every line (case 199).
@@ -10414,12 +10415,28 @@ def _flat(text):
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
+def _json_in(text):
+    """The object or array that a text holds; None for any other text."""
+    try:
+        return parse_json(text, exact=True) if text.lstrip()[:1] in ("{", "[") else None
+    except ValueError:
+        return None
+
+
+def _leaves(value):
+    """The longer texts in a secret that is JSON (a key file), which somebody may spell anew."""
+    if isinstance(value, (dict, list)):
+        return [text for item in (value.values() if isinstance(value, dict) else value) for text in _leaves(item)]
+    return [value] if type(value) is str and len(value) >= LEAF_CHARACTERS else []
+
+
 def _forms_of(secret):
     """The texts that give a secret (bytes) away: itself, its parts that are secret, each as JSON and URLs spell it."""
     text = _text_of(secret).strip()
     scheme, _, rest = text.partition(" ")
     user = text.partition("://")[2].rpartition("@")[0]
     parts = text.splitlines() + [user.partition(":")[2], rest if scheme.isalpha() else ""]
+    parts += _leaves(_json_in(text))
     for part in {text} | {part.strip() for part in parts if len(part.strip()) >= 4}:
         letters = [chr(b) if chr(b) in "-._~" or b < 128 and chr(b).isalnum() else "%%%02X" % b
                    for b in part.encode("utf-8", "surrogateescape")]
@@ -10428,12 +10445,12 @@ def _forms_of(secret):
         yield from ("".join(letters), "".join(lower), _flat(part))
 
 
-def _json_in(text):
-    """The object or array that a text holds; None for any other text."""
-    try:
-        return parse_json(text, exact=True) if text.lstrip()[:1] in ("{", "[") else None
-    except ValueError:
-        return None
+def _overlap(form, text, from_end):
+    """How many characters at the edge of `text`, where it was cut, belong to a form that goes on beyond it."""
+    for size in range(min(len(form) - 1, len(text)), 0, -1):
+        if text.startswith(form[-size:]) if from_end else text.endswith(form[:size]):
+            return size
+    return 0
 
 
 class Redaction:
@@ -10459,6 +10476,18 @@ class Redaction:
                     pieces += [text[max(end, 0):at], HIDDEN] if at > end else []
                     end = max(end, at + len(form))
         return "".join(pieces) + text[max(end, 0):]
+
+    def piece(self, text, most, from_end=False):
+        """`text`, a piece of something longer, hidden and cut to its first (or last) `most` characters.
+
+        A secret that the cut went through has no known form; what is left of it stands at the edge, and is hidden there.
+        """
+        left = max((size for forms in self._forms.values() for form in forms
+                    for size in [_overlap(form, text, from_end)]), default=0)
+        if left:
+            text = HIDDEN + text[left:] if from_end else text[:-left] + HIDDEN
+        text = self.text(text)
+        return text[-most:] if from_end else text[:most]
 
     def text(self, text):
         """`text` without secrets and credentials (case 195)."""
@@ -10486,6 +10515,8 @@ class Redaction:
             return [self.value(item, verbatim, depth - 1) for item in value]
         if type(value) is str:
             inner = _json_in(value) if depth and not verbatim else None
+            if inner is not None and _json_in(self.known(value)) is None:  # a secret that is JSON: spelled anew it is not found
+                inner = None
             return _encoded(self.value(inner, False, depth - 1)) if inner is not None else (
                 self.known(value) if verbatim else self._no_json(value))
         if value is None or isinstance(value, bool):
@@ -10522,9 +10553,10 @@ def redacted_text(text, secrets):
     return (secrets if isinstance(secrets, Redaction) else Redaction(secrets)).text(text)
 
 
-def stderr_end(raw, secrets, most):
-    """The last `most` characters of a server's stderr, from a whole word on; hidden first and then cut."""
-    text = redacted_text(_text_of(raw), secrets).strip()
+def stderr_end(raw, secrets, most, is_cut=False):
+    """The last `most` characters of a server's stderr, from a whole word on; hidden first and then cut. is_cut: raw is no whole."""
+    hidden = secrets if isinstance(secrets, Redaction) else Redaction(secrets)
+    text = (hidden.piece(_text_of(raw), len(raw), True) if is_cut else hidden.text(_text_of(raw))).strip()
     end = text[-most:]
     return text if len(text) <= most else end.partition("\n" if "\n" in end else " ")[2] or end
 
@@ -11033,6 +11065,8 @@ HUB_CLIENT = b'{"name":"mcp-lazy-hub","version":%s}' % json_string(VERSION)
 UPSTREAM_VERSION = "2025-06-18"
 ASLEEP_UP, STARTING_UP, LIVE_UP, STOPPING_UP, FAILING_UP = "asleep", "starting", "live", "stopping", "failing"
 STDERR_KEPT_BYTES, COMPARE_S = 64 * 1024, 0.5
+# Of a line that is no message: what is searched for secrets, and what is shown of it then.
+NOISE_SEARCHED, NOISE_SHOWN = 4096, 200
 FIRST_BACKOFF_S, DETAIL_BYTES = 0.5, 1000
 # So long a discovery waits for a start before it says "still starting" (case 139): below the minute after which most
 # clients give up, above what a package runner takes that has to fetch its package.
@@ -11188,8 +11222,10 @@ class HubSession(Checked):
 
     def _noise(self, line):
         """Servers print what they like; it is no message. The first of a start, and then the newest, tells why there is no other."""
-        text = bytes(line[:200]).decode("utf-8", "replace").strip()
+        text = bytes(line[:NOISE_SEARCHED]).decode("utf-8", "replace").strip()
         if text:
+            hidden = self._upstream.hub.secrets()
+            text = (hidden.piece(text, NOISE_SHOWN) if len(line) > NOISE_SEARCHED else hidden.text(text))[:NOISE_SHOWN]
             self.noise, self.noise_lines = text if self.is_ready else self.noise or text, self.noise_lines + 1
 
     def _answered(self, key, parts):
@@ -11406,7 +11442,7 @@ class Upstream:
     def stderr_end(self):
         """What its stderr said last, without secrets; None for nothing."""
         tail = self._driver.stderr_tail() if self._driver is not None else b""
-        return stderr_end(tail, self.hub.secrets(), DETAIL_BYTES) or None
+        return stderr_end(tail, self.hub.secrets(), DETAIL_BYTES, len(tail) >= STDERR_KEPT_BYTES) or None
 
     # -- what is known
 
@@ -11476,7 +11512,7 @@ class Upstream:
         """End what was started; the HubError with what its stderr said."""
         session = self._session
         exit_text, noise = (session.exited.value if session.exited.done else None, session.noise) if session else (None, "")
-        await self._end()
+        await self._end(STARTING_UP)
         tail, text = self.stderr_end(), str(error) + ("; its stdout is no JSON-RPC, it begins: %s" % printable(noise) if noise else "")
         failed = HubError(text, *start_fault(error, tail, exit_text, noise))
         self._backoff.failed(text, monotonic_s())
@@ -11490,9 +11526,13 @@ class Upstream:
             return
         session.ended(text)
         if self.state == LIVE_UP:
-            self._stopped = Future()
-            self.become(STOPPING_UP)
+            self._put_down(STOPPING_UP)
             self.hub.tasks.start(self._bury(session, text))
+
+    def _put_down(self, state, error=None):
+        """From this moment on it is not used; who needs it waits until it is gone."""
+        self._stopped = Future()
+        self.become(state, error)
 
     async def _bury(self, session, text):
         was_open = await session.last_read
@@ -11519,8 +11559,8 @@ class Upstream:
         """It takes or gives nothing more although it runs: it has to go (G9.2)."""
         if session is self._session and self.state == LIVE_UP and not session.exited.done:
             self._backoff.failed(why, monotonic_s())
-            self.become(FAILING_UP, HubError("%s %s" % (self.name, why), "SERVER_CRASHED", self.stderr_end(), None))
-            self.hub.tasks.start(self._end())
+            self._put_down(FAILING_UP, HubError("%s %s" % (self.name, why), "SERVER_CRASHED", self.stderr_end(), None))
+            self.hub.tasks.start(self._end(FAILING_UP))
 
     async def stop(self, why="the hub ended"):
         """The ladder; the state is asleep behind it. What is dead already is closed. why: for calls that are open still."""
@@ -11529,18 +11569,22 @@ class Upstream:
         if self._stopped is not None:
             await self._stopped
         elif self.state in (LIVE_UP, STARTING_UP):
-            self.become(STOPPING_UP)
-            await self._end()
-            self.become(ASLEEP_UP)
+            self._put_down(STOPPING_UP)
+            await self._end(ASLEEP_UP)
         elif self._session is not None:
             self._close(self._session)
 
-    async def _end(self):
-        """The ladder of A13; nothing of the process is left behind it."""
-        session = self._session
-        if session is None:
-            return
-        self._stopped = stopped = Future()
+    async def _end(self, state):
+        """The ladder of A13; nothing of the process is left behind it. state: the one that follows."""
+        session, stopped = self._session, self._stopped or Future()
+        self._stopped = stopped
+        if session is not None:
+            await self._ladder(session)
+        self.become(state, self.error if state == FAILING_UP else None)
+        self._stopped = None
+        stopped.set()
+
+    async def _ladder(self, session):
         session.withdraw()
         await self.hub.tasks.sleep(0)  # what it asked is refused now, and the last cancels are on their way
         session.close_input()
@@ -11552,8 +11596,6 @@ class Upstream:
                 if signum is not None:
                     self.hub.processes.kill_group(session.pid, signum)
         self._close(session)
-        self._stopped = None
-        stopped.set()
 
     def kill(self):
         if self._session is not None:
@@ -11579,7 +11621,8 @@ class Upstream:
         if self.calls or monotonic_s() - self.used_s < self.server.idle_stop_s:
             self.hub.loop.set_timer("idle-%s" % self.name, monotonic_s() + self.server.idle_stop_s, self._idle)
         else:
-            self.hub.tasks.start(self.stop())
+            self._put_down(STOPPING_UP)
+            self.hub.tasks.start(self._end(ASLEEP_UP))
 
     async def counted(self, coroutine, dialogue):
         """Its result; a reload and an idle stop wait for it. dialogue: of the client that may be asked meanwhile, or None."""
@@ -11885,7 +11928,7 @@ def commands_of(pages):
 # A reload reads and checks the file first, then swaps the whole set in one assignment. A server whose
 # entry is the same keeps its process; the old ones get time for their open calls.
 # ----------------------------------------------------------------------------
-DRAIN_S, LEAVE_S = 5.0, 2.0
+DRAIN_S, LEAVE_S, HUNG_UP_S = 5.0, 2.0, 0.5
 # Open requests of the client, and their bytes; one more is refused at once. Not reading the client would keep back
 # its cancels, its answers to servers, and the very call that others wait for.
 MAX_OPEN, MAX_OPEN_BYTES = 4096, MAX_LINE_BYTES // 2
@@ -12394,9 +12437,13 @@ class Face:
         self._watch()
 
     def _watch(self):
-        """Read while there is room for answers."""
-        if self.open:
-            self._hub.loop.watch(0, None if self.is_full() else self._read)
+        """Read while there is room for answers. Of a client that went, what it left is a pipe full at most, and then comes the end."""
+        if not self.open:
+            return
+        is_paused = self.is_full() and not hung_up(0)
+        self._hub.loop.watch(0, None if is_paused else self._read)
+        if is_paused:  # no selector tells of an end while nothing is to be read
+            self._hub.loop.set_timer("hung up", monotonic_s() + HUNG_UP_S, self._watch)
 
     def _end(self):
         self.open = False
@@ -12491,7 +12538,9 @@ class Face:
         except PeerError as error:
             write(error_line(env.id_raw, getattr(error, "raw", None) or error_object(error.rpc_code, str(error))))
         except Cancelled:
-            self._hub.log.event("debug", "cancelled by the client", wall_s(), method=env.method)
+            self._hub.log.event("debug", "cancelled", wall_s(), method=env.method)
+            if self._hub.is_over:
+                write(error_line(env.id_raw, error_object(INTERNAL_ERROR, "the hub ended, with its client's input or by a signal")))
         except Exception as error:  # ours: one request fails, the hub goes on
             self._hub.log.event("error", "internal error, please report it: %s" % error_place(error), wall_s(), event="service_unhandled_error")
             write(error_line(env.id_raw, error_object(INTERNAL_ERROR, "internal error of the hub: %s" % error_place(error))))
@@ -12697,8 +12746,8 @@ HubFiles = record("HubFiles", "path environment flags", "Which file the hub read
 
 
 class Hub:
-    """Everything together. config and upstreams are replaced as wholes, at a reload."""
-    __slots__ = ("config", "upstreams", "loop", "tasks", "processes", "log", "face", "tools", "methods", "dialogues", "gate", "since_s", "mark", "is_nested", "_recordings",
+    """Everything together. config and upstreams are replaced as wholes, at a reload. is_over: open calls had their time at the end."""
+    __slots__ = ("config", "is_over", "upstreams", "loop", "tasks", "processes", "log", "face", "tools", "methods", "dialogues", "gate", "since_s", "mark", "is_nested", "_recordings",
                  "_files", "_signals", "_leaving", "_over", "_tokens", "_retired", "_sink", "_used_s", "_monitoring", "_watched", "_old_secrets", "_redaction")
 
     def __init__(self, files, config, cache_dir, opened):
@@ -12706,7 +12755,7 @@ class Hub:
         self.loop, self.processes, self.since_s = Loop(), Processes(), monotonic_s()
         self.tasks, self._sink, self._signals = Tasks(self.loop), StderrSink(self.loop), opened[1]
         self.log = HubLog(self._put_line, config.log, config.secrets)
-        self._tokens, self._leaving, self._over, self._retired = 0, False, False, []
+        self._tokens, self._leaving, self.is_over, self._over, self._retired = 0, False, False, False, []
         self._used_s, self._monitoring, self._watched = 0.0, False, None
         self._learn()
         mine = sha256_hex(filesystem_bytes(resolved_path(config.path))).encode("ascii")
@@ -12805,6 +12854,7 @@ class Hub:
         self.dialogues.end()
         while self.face.busy() and monotonic_s() < end_s:
             await self.tasks.sleep(0.02)
+        self.is_over = True
         self.face.cancel_all()
         for task in [self.tasks.start(upstream.stop()) for upstream in list(self.upstreams.values()) + self._retired]:
             await task

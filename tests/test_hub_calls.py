@@ -929,6 +929,48 @@ class TestPassedOn:
         assert heard.get("reason") == (reason if isinstance(reason, str) else None)
 
 
+class TestTheEndOfTheInput:
+    def test_of_a_client_that_does_not_read(self, box):
+        """Case 030: more waits for it than is kept, so it is not read; that it went is seen all the same."""
+        server = fake(box)
+        hub = start(box, [entry("a", server)])
+        hub.invoke("a", "echo")
+        hub.start_invoke("a", "size", {"n": 40 << 20})
+        until(lambda: harness.memory_kib(hub.pid) > 60 * 1024, what="the answer to wait")
+        hub.close()
+        hub.process.wait(harness.WAIT_S)
+        assert not alive(server.pid())
+        box.relays.remove(hub)  # which would read the rest of a line that is cut
+
+    def test_a_call_that_takes_longer_is_answered(self, box):
+        """Its two seconds are over: a last error, or a script would wait for it."""
+        hub = start(box, [entry("a", fake(box))])
+        ident = hub.start_invoke("a", "late")
+        until(lambda: hub.row("a")["state"] == "live", what="the call")
+        hub.close()
+        assert hub.error(ident)["code"] == -32603 and hub.wait() == 0
+
+
+def test_calls_around_an_idle_stop(box):
+    """G9.6: one that comes in the very moment waits for the next process; none is lost."""
+    server = fake(box)
+    hub = start(box, [entry("a", server, idleStop=30)])
+    for n in range(60):
+        assert hub.invoke("a", "echo", n=n) == {"echo": {"n": n}}
+        time.sleep(0.024 + n % 12 / 1000)  # around the limit; not to wait for anything
+    assert server.starts() > 1
+
+
+def test_secrets_at_the_cut_of_a_text(box):
+    """Case 195: what is shown of stdout and stderr is cut, and a secret that the cut goes through is hidden."""
+    secret = "SECRETabcdefghijklmnopqrstuvwxyzSECRET"
+    code = ("import os, sys; s = os.environ['K']; sys.stdout.write('x' * 50 + s * 3000 + chr(10)); sys.stdout.flush(); "
+            "sys.stderr.write(s * 4000); sys.exit(1)")
+    hub = start(box, [entry("a", ["python3", "-I", "-S", "-c", code], env={"K": secret})])
+    told = hub.failure("list_commands", server="a").text + json.dumps(hub.rows()) + hub.stderr()
+    assert "xxxx" in told and not any(secret[at:at + 5] in told.replace("SECRET_", "") for at in range(len(secret) - 4))
+
+
 REFUSING = """
 import json, sys
 for line in sys.stdin:

@@ -609,3 +609,46 @@ def test_every_class_has_advice():
         "no such file", "eaddrinuse", "")
             for ended in ("exit status 1", None) for phase in ("start", "call")}
     assert len(seen) == 9 and all(len(advice) > 20 for advice in seen)
+
+
+# ------------------------------------------------------------------------------------------- pieces of longer texts
+
+LONG = "SECRETabcdefghijklmnopqrstuvwxyzSECRET"
+
+
+@pytest.mark.parametrize("cut", range(1, len(LONG)))
+def test_a_secret_that_a_cut_went_through(cut):
+    """Case 195: what is left of it at the edge is hidden, and nothing else."""
+    hidden = Redaction([LONG.encode()])
+    assert hidden.piece(LONG[cut:] + " and more", 100, True) == "*** and more"
+    assert hidden.piece("before " + LONG[:cut], 100) == "before ***"
+
+
+@pytest.mark.parametrize("times", [1, 3, 200])
+def test_a_secret_over_and_over(times):
+    hidden = Redaction([LONG.encode()])
+    late, early = (LONG * times)[11:], (LONG * times)[:-9]
+    for shown in (hidden.piece(late, 300, True), hidden.piece(early, 300), stderr_end(late.encode(), hidden, 300, True)):
+        assert not any(LONG[at:at + 4] in shown for at in range(len(LONG) - 3)), shown
+
+
+def test_a_piece_without_secrets_is_only_cut():
+    hidden = Redaction([LONG.encode()])
+    assert hidden.piece("one two three", 7) == "one two" and hidden.piece("one two three", 5, True) == "three"
+    assert hidden.piece("", 7) == "" and Redaction([]).piece("one", 2) == "on"
+
+
+KEY_FILE = {"type": "service_account", "k": "abc", "private_key": "-----BEGIN-----\nMIIEvqqqqqq\n", "n": [{"deep": "longersecret"}]}
+
+
+@pytest.mark.parametrize("spelled", [json.dumps(KEY_FILE), json.dumps(KEY_FILE, indent=2),
+                                     json.dumps(KEY_FILE, separators=(",", ":"))])
+@pytest.mark.parametrize("given", [json.dumps(KEY_FILE), json.dumps(KEY_FILE, indent=1)])
+def test_a_secret_that_is_json(given, spelled):
+    """Case 198: a key file, however it is spelled and nested, in a body."""
+    hidden = Redaction([given.encode()])
+    for body in (spelled, json.dumps({"parameters": {"x": spelled}}), json.dumps({"a": json.dumps({"x": spelled})})):
+        shown = hidden.body(body)
+        assert "MIIE" not in shown and "longersecret" not in shown, shown
+    if given == spelled:
+        assert "abc" not in hidden.body(json.dumps({"x": spelled}))
