@@ -10780,8 +10780,8 @@ CARRIERS = ("tools/call", "prompts/get", "resources/read")
 PARKED_S, MOST_ROUNDS = 300.0, 16
 # Calls that wait for answers at a time, and the bytes of their params: with more, the next one fails.
 MOST_PARKED, MOST_PARKED_BYTES = 256, 32 * 1024 * 1024
-# Questions of one server for roots that wait for a call to carry them.
-MOST_HELD = 8
+# Questions of one server that are open, and their bytes; those for roots that wait for a call to carry them.
+MOST_ASKED, MOST_ASKED_BYTES, MOST_HELD = 1024, 8 * 1024 * 1024, 8
 # What a request says beyond the call itself.
 ROUND_MEMBERS = ("_meta", "inputResponses", "requestState")
 ANEW = "; send the call anew, without requestState and inputResponses"
@@ -10926,6 +10926,8 @@ def answer_server(upstream, session, env, line):
     carrier = carrier_of(upstream, env.method)
     if env.method == "ping":
         session.answer(env.id_raw, False, b"{}")
+    elif len(session.asking) >= MOST_ASKED or session.asked_bytes > MOST_ASKED_BYTES:
+        session.answer(env.id_raw, True, error_object(INTERNAL_ERROR, "too many requests to the client are open"))
     elif carrier is not None:
         session.was_asked = True
         session.asking[env.id_key] = upstream.hub.tasks.start(_pass_on(carrier, session, env, line))
@@ -10943,6 +10945,7 @@ NO_ROOTS = b'{"roots":[]}'
 async def _pass_on(carrier, session, env, line):
     """While the client thinks, the server is not silent: it waits. When its calls are over, the client is told to forget it."""
     key, future = carrier.ask(env.method, members(line).get("params"))
+    session.asked_bytes += len(line)
     try:
         session.answer(env.id_raw, False, await future)
     except Refused as error:
@@ -10953,6 +10956,7 @@ async def _pass_on(carrier, session, env, line):
         carrier.withdraw(key)
         session.answer(env.id_raw, True, error_object(INTERNAL_ERROR, "the call that asked for it is over"))
     finally:
+        session.asked_bytes -= len(line)
         session.asking.pop(env.id_key, None)
 
 
@@ -11162,7 +11166,7 @@ class HubSession(Checked):
     whether a request was open then; is_modern: it speaks 2026-07-28; was_asked: the client was asked for it; held: its questions
     (envelope, line) that wait for a call to carry them.
     """
-    __slots__ = ("progress", "asking", "held", "was_asked", "is_ready", "has_answered", "is_silent", "is_modern", "last_read", "noise",
+    __slots__ = ("progress", "asking", "asked_bytes", "held", "was_asked", "is_ready", "has_answered", "is_silent", "is_modern", "last_read", "noise",
                  "noise_lines", "_upstream")
 
     # Little at a time: one server that floods would hold up the answers of all others.
@@ -11172,7 +11176,7 @@ class HubSession(Checked):
         super().__init__(driver)
         self.progress, self.asking, self.is_silent, self.is_modern, self._upstream = {}, {}, False, False, upstream
         self.is_ready, self.has_answered, self.last_read, self.noise = False, False, Future(), ""
-        self.held, self.was_asked, self.noise_lines = [], False, 0
+        self.held, self.was_asked, self.noise_lines, self.asked_bytes = [], False, 0, 0
 
     def request(self, method, params_raw=b"{}"):
         return super().request(method, stamped(params_raw, self._upstream.declared) if self.is_modern else params_raw)

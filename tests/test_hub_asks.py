@@ -1493,3 +1493,21 @@ class TestListen:
         """protocol.md 3: -32601."""
         hub = start(box, [entry("a", fake(box))], embedServerSummaries=SUMMARIES)
         assert hub.error(hub.request("subscriptions/listen", {"notifications": {}}))["code"] == -32601
+
+
+@pytest.mark.parametrize("modern", [True, False])
+def test_questions_without_end(box, modern):
+    """Those that are open are bounded for each server, whatever its client answers; the rest is refused at once."""
+    server = fake(box)
+    hub = start(box, [entry("a", server)], shaken=not modern, capabilities=OFFERS)
+    call = command("a", "aside", id="q", method=ELICIT, times=1500)
+    ident = begin(hub, call) if modern else hub.request("tools/call", call)
+    until(lambda: len(server.events("heard")) >= 400, what="the refusals")
+    refused = [one["message"] for one in server.events("heard") if "error" in one["message"]]
+    assert refused and "too many" in refused[0]["error"]["message"]
+    if modern:
+        result = hub.result(ident)
+        assert len(result.get("inputRequests", ())) <= 1024
+    else:
+        assert hub.result(ident)["done"] is True
+        assert len([one for one in hub.kept if one.get("method") == ELICIT]) <= 1024
