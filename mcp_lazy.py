@@ -1,4 +1,4 @@
-#!/usr/bin/env -S python3 -I -S -c "import sys,_signal;_signal.signal(2,0);exec(open(sys.argv[1]).read(3163))"
+#!/usr/bin/env -S python3 -I -S -c "import sys,_signal;_signal.signal(2,0);exec(open(sys.argv[1]).read(3158))"
 # The lines down to the ruler run twice: as the text that line 1 hands to exec (no __file__), and in the module (idle).
 import sys
 if "__file__" not in globals():
@@ -9,7 +9,7 @@ if "__file__" not in globals():
     import posix
     import _frozen_importlib_external as loaders
     words = ["hub"] * (sys.argv[1].rpartition("/")[2][:8].lower() == "lazy-mcp") + sys.argv[2:]
-    reloads = words[:1] == ["hub"] and words[1:2] not in (["check"], ["import"])  # its file is read after this, HUP or not
+    reloads = words[:1] == ["hub"] and words[1:2] not in (["check"], ["import"])  # its file is read later, HUP or not
     for number in (1, 2, 15):  # HUP, INT, TERM until the relay listens itself: there is nothing yet to clean up
         _signal.signal(number, lambda number, frame: number == 1 and reloads or posix._exit(0))
 
@@ -363,7 +363,8 @@ def format_log_line(style, pid, stamp, text):
 # Uses:   L0
 # Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L11b L13b L13c L13d L13e L14 L14b L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
-#         envelopes_of, all_notifications, is_modern, progress_token, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
+#         envelopes_of, all_notifications, is_modern, progress_token, cancelled_key, kind_of_noise, Flight, Flights,
+#         clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
 # Tests:  tests/test_l02_bytes.py
 # ----------------------------------------------------------------------------
@@ -403,7 +404,7 @@ SHORT_BYTES = 1024
 SEARCHED_BYTES = 256 * 1024
 # A long line of an unusual shape is parsed whole up to here, above it is only passed on.
 PARSED_BYTES = 2 * 1024 * 1024
-# Steps of a skim over blanks, digits, backslashes or quotes; a line made to need more is not worth the time of the others.
+# Steps of a skim over blanks, digits, backslashes or quotes; a line made to need more is not worth the others' time.
 SKIM_STEPS, MOST_MEMBERS = 20000, 100
 # A line at least this long leaves the splitter as a block of its own: no copy of it is made.
 LONG_BYTES = 64 * 1024
@@ -570,7 +571,7 @@ def members(raw):
 
 
 def with_members(raw, changes):
-    """A JSON object (bytes) with top-level members set: {name: raw value}; all other bytes stay. ValueError as above."""
+    """A JSON object (bytes) with top-level members set: {name: raw value}; other bytes stay. ValueError as above."""
     text = bytes(raw).decode("utf-8")
     spans, edits, added = _spans(text), [], ""
     for name, value in changes.items():
@@ -1018,7 +1019,7 @@ def member_of(value, name):
 
 
 def progress_token(env, line):
-    """The progress token of a request as a key, None without one. In a line over 2 MiB only its two ends are looked at."""
+    """The progress token of a request as a key, None without one. Of a line over 2 MiB only the ends are looked at."""
     if env.body is not None:
         return token_key(member_of(member_of(env.body.get("params"), "_meta"), "progressToken"))
     raw, value = bytes(line) if len(line) <= PARSED_BYTES else b"", None
@@ -1038,7 +1039,7 @@ def progress_token(env, line):
 
 
 def token_key(value):
-    """What a string or an integer is known by: itself (1 is not "1"), size and hash of a long one; None for all else."""
+    """What a string or integer is known by: itself (1 is not "1"), size and hash of a long one; None for all else."""
     if type(value) is str:
         return value if len(value) <= TOKEN_CHARS and value.isascii() else (len(value), hash(value))
     if type(value) is int:
@@ -1066,17 +1067,17 @@ def kind_of_noise(text):
 
 # Late answers that are waited for after --call-timeout, and requests of a server that are kept in mind.
 MAX_OVERDUE = 10000
-# Progress tokens of requests that are over: of each process the last MAX_LATE, at times LATE_STEP more. Measured with all
-# of them: 0.3 MiB for integers, 0.5 for UUIDs, 0.7 whatever a client takes, as of long ones only a hash is kept.
+# Progress tokens of requests that are over: of each process the last MAX_LATE, at times LATE_STEP more. Measured with
+# all of them: 0.3 MiB for integers, 0.5 for UUIDs, 0.7 whatever a client takes, as of long ones only a hash is kept.
 MAX_LATE, LATE_STEP, TOKEN_CHARS = 4096, 512, 64
 
 class Flight:
     """One open request of the client.
 
-    token: the key of its progress token; note: what its answer teaches (a recorded method, or (method, params)); entry: the one it is recorded in; before:
-    what a handshake that is refused falls back to, a request of the modern era as it was read, or the line of a
-    subscription; batch: the number of its array or 0; startup: it
-    keeps the startup deadline armed.
+    token: the key of its progress token; note: what its answer teaches (a recorded method, or (method, params));
+    entry: the one it is recorded in; before: what a handshake that is refused falls back to, a request of the modern
+    era as it was read, or the line of a subscription; batch: the number of its array or 0; startup: it keeps the
+    startup deadline armed.
     """
     __slots__ = ("method", "key", "id_raw", "batch", "queued", "startup", "token", "note", "entry", "before", "since_s")
 
@@ -1089,7 +1090,7 @@ class Flight:
 class Flights:
     """Who waits for what: the client's requests and the server's, each by the value of its id.
 
-    late: progress tokens of requests that are over; what still comes for them is nobody's (Cursor drops the connection).
+    late: progress tokens of requests that ended; what still comes for them is nobody's (Cursor drops the connection).
     """
     __slots__ = ("_open", "server", "startup", "late", "_overdue", "_tokens")
 
@@ -1219,10 +1220,10 @@ def errors_array(id_raws, error_raw):
 # Uses:   L0 L1
 # Used by: L4 L6 L8 L8b L8c L9 L9b L11 L11b L13c L13d L13e L14 L14b L15
 # Owns:   monotonic_s, wall_s, this_pid, filesystem_bytes, read_some, write_some, make_pipe, open_null, open_append,
-#         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, current_environment, own_environment,
-#         set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble, read_private_file,
-#         replace_file, lock_file, append_to_file, rotate_file, file_tail, program_stat, find_program, absolute_path,
-#         poll_now, hung_up, selector_class, read_proc, stat_of, write_all, exit_now
+#         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, current_environment,
+#         own_environment, set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble,
+#         read_private_file, replace_file, lock_file, append_to_file, rotate_file, file_tail, program_stat,
+#         find_program, absolute_path, poll_now, hung_up, selector_class, read_proc, stat_of, write_all, exit_now
 # Never:  decides anything about MCP; blocks
 # Tests:  tests/test_l03_kernel.py
 # ----------------------------------------------------------------------------
@@ -1267,7 +1268,8 @@ NULL_DEVICE = "/dev/null"
 GUARD_SCRIPT = r"""trap '' TERM INT HUP; g=' '; s=
 while read -r w; do p=${w#?}
 case $w in '?'*) s=$p ;; +*) s=; g="$g$p " ;; -*) case $g in *" $p "*) g="${g%% $p *} ${g#* $p }" ;; esac ;; esac; done
-[ "$s" ] && g="$g$(ls -l /proc/[0-9]*/fd/[01] 2>/dev/null | sed -n "s|.* /proc/\([0-9]*\)/fd/[01] -> pipe:.$s.\$|\1|p") "
+[ "$s" ] &&
+g="$g$(ls -l /proc/[0-9]*/fd/[01] 2>/dev/null | sed -n "s|.* /proc/\([0-9]*\)/fd/[01] -> pipe:.$s.\$|\1|p") "
 [ "$g" = ' ' ] && exit
 for p in $g; do kill -TERM -$p; done; sleep 0.5; for p in $g; do kill -KILL -$p; done
 """
@@ -1423,7 +1425,7 @@ class SignalPipe:
         return set(read_some(self.fd) or b"")
 
     def ignore(self):
-        """All is done: a signal that comes while the interpreter ends, which sets handlers back, must not change the exit status."""
+        """All is done: a signal while the interpreter ends (it sets handlers back) must not change the exit status."""
         for signum in STOP_SIGNALS:
             _signal.signal(signum, _signal.SIG_IGN)
 
@@ -1662,7 +1664,7 @@ def _close_strangers_on_exec():
 
 
 def find_program(word):
-    """The path (str) that a command word stands for: itself with a slash, else the first such file on PATH, else None."""
+    """The path (str) a command word stands for: itself with a slash, else the first such file on PATH, else None."""
     if "/" in word:
         return word
     first = None
@@ -1826,7 +1828,7 @@ def home_dir(environment):
 
 
 def user_cache_dir(environment):
-    """The folder (str) for recordings: below the user's cache folder, else one of our own in the temp dir (A4.1, A4.3)."""
+    """The folder (str) for recordings: below the user's cache folder, else our own in the temp dir (A4.1, A4.3)."""
     xdg, home = environment.get(b"XDG_CACHE_HOME", b""), environment.get(b"HOME", b"")
     if sys.platform == "darwin":
         root = home + b"/Library/Caches" if home else b""
@@ -2382,8 +2384,9 @@ class Tasks:
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2
 # Used by: L6b L7 L8 L9 L13e L14b
-# Owns:   CHILD_TABLE, Child, Wake, RunWake, KillWake, WakeEnded, Backoff, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
-#         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted, HoldClient, Queue, Errands
+# Owns:   CHILD_TABLE, Child, Wake, RunWake, KillWake, WakeEnded, Backoff, SetTimer, ClearTimer, Spawn, CloseInput,
+#         KillGroup, Log, Ended, Unreapable, Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted,
+#         HoldClient, Queue, Errands
 # Never:  reads a clock, touches a descriptor, knows what an MCP message is
 # Tests:  tests/test_l05_child.py
 # ----------------------------------------------------------------------------
@@ -2516,12 +2519,13 @@ class Wake:
                 relay.out.insert(at, Log("wake command matched: starting the server", 1))
         elif text != "exit status 1":
             level = self._weight(text)
-            relay.log("wake command failed: %s" % (text if level == 0 else text.partition(" (")[0]), level)  # no PATH at each beat (A16.4)
+            shown = text if level == 0 else text.partition(" (")[0]  # no PATH at each beat (A16.4)
+            relay.log("wake command failed: %s" % shown, level)
         elif last != text:  # not at each interval
             relay.log("wake command: nothing to do (exit status 1)", 2)
 
     def _weight(self, text):
-        """The level of a failure in the log. One that will not go away, a word misspelt, a person must hear of, once."""
+        """The level of a failure in the log. Of one that stays, a word misspelt, a person must hear, once."""
         never_ran = text in NEVER_RAN or ":" in text  # which no exit status has, and each reason not to start
         level, self._warned = 0 if never_ran and not self._warned else 1, self._warned or never_ran
         return level
@@ -2552,7 +2556,8 @@ class Backoff:
         if self.failures >= QUICK_EXITS and self._first_s:
             wait_s = min(LONGEST_BACKOFF_S, self._first_s * 2 ** min(self.failures - QUICK_EXITS, 20))
             self._due_s = now_s + wait_s
-            self._log("%d starts in a row came to nothing: the next one is put off for %g s" % (self.failures, wait_s), 1)
+            text = "%d starts in a row came to nothing: the next one is put off for %g s"
+            self._log(text % (self.failures, wait_s), 1)
 
     def wait_s(self, now_s):
         return self._due_s - now_s
@@ -2719,7 +2724,9 @@ class Errands:
     def __bool__(self):
         """True if something is under way."""
         self._forget()
-        return bool(self._overflowed or self._tasks or self._visits or self._relay.told.subscriptions or self._relay.streams.of_resources())
+        relay = self._relay
+        return bool(self._overflowed or self._tasks or self._visits
+                    or relay.told.subscriptions or relay.streams.of_resources())
 
     def _forget(self):
         """What is over by the clock."""
@@ -2779,7 +2786,7 @@ class Errands:
             self._silence(ident)
 
     def visit(self, ident, key=None):
-        """The user is sent to a URL; `notifications/elicitation/complete` will tell. key: of the request that asks for it."""
+        """The user is sent to a URL; `notifications/elicitation/complete` will tell. key: of the request for it."""
         self._forget()
         if isinstance(ident, str) and len(self._visits) < MAX_ERRANDS:
             self._visits[ident] = self._relay.now_s + VISIT_WAIT_S
@@ -2811,16 +2818,18 @@ class Errands:
 # Uses:   L0 L1 L2 L3
 # Used by: L6b L7 L8 L8b L9 L9b L11b L13d L13e L14 L14b L15
 # Owns:   SCHEMA, LISTS, LIST_MEMBER, program_words, file_key, Answer, Entry, entry_key, probe_keys, Recording,
-#         write_recording, merged_recording, import_older, Store, recorded_command, load_store, PageSet, ModernRequest, is_handshake, is_plain_listing, error_code, error_text, version_of
+#         write_recording, merged_recording, import_older, Store, recorded_command, load_store, PageSet,
+#         ModernRequest, is_handshake, is_plain_listing, error_code, error_text, version_of
 # Never:  reads a clock; touches a file but in `Store` and `load_store`
 # Tests:  tests/test_l06_record.py, tests/test_cache.py, tests/test_import.py
 # ----------------------------------------------------------------------------
 # Theory: a recording is what a server answered to `initialize`, `server/discover`
-# and the listings, verbatim, with the time, under everything that can change these answers: the file's name is
-# made of the command (all words, and size and time of the program files among
-# them); an entry's key of the era, the protocol version asked for, the client's
-# capabilities and the chosen scope. Arguments may hold secrets: only word 0 and
-# program files are stored as text, the other words enter the digest alone.
+# and the listings, verbatim, with the time, under everything that can change
+# these answers: the file's name is made of the command (all words, and size and
+# time of the program files among them); an entry's key of the era, the protocol
+# version asked for, the client's capabilities and the chosen scope. Arguments may
+# hold secrets: only word 0 and program files are stored as text, the other words
+# enter the digest alone.
 # Sizes and times are taken of programs only. The older relay hashes every file
 # named in the arguments, so a server with its database as argument was never
 # warm. Words are length-prefixed: none can look like two (A5.3).
@@ -2978,7 +2987,7 @@ class Entry:
         return self.era, self.version, self.capabilities, self.scope
 
     def opening(self):
-        """The raw result that began it, of `initialize` or `server/discover`; None if there is none or it is an error."""
+        """The raw result that began it, of `initialize` or `server/discover`; None if there is none, or an error."""
         answer = self.answers.get(OPENING[self.era])
         return None if answer is None or answer.is_error else answer.pages[0]
 
@@ -3014,7 +3023,7 @@ def scope_digest(scope_text):
 
 
 def probe_keys(params_raw, scope):
-    """(exact, tolerant) keys of a `server/discover` request's raw params; None for tolerant if they are no object (B5, B6)."""
+    """(exact, tolerant) keys of raw `server/discover` params; None for tolerant if they are no object (B5, B6)."""
     suffix = "@" + scope if scope else ""
     exact = "server/discover:" + sha256_hex(params_raw)[:16] + suffix
     try:
@@ -3286,7 +3295,8 @@ def item_count(method, answer):
 def is_list_request(params):
     """True if a list request asks for a page and nothing else."""
     return params is None or isinstance(params, dict) and all(
-        name == "_meta" or name == "cursor" and (value is None or isinstance(value, str)) for name, value in params.items())
+        name == "_meta" or name == "cursor" and (value is None or isinstance(value, str))
+        for name, value in params.items())
 
 
 def is_plain_listing(params):
@@ -3386,7 +3396,7 @@ class PageSet:
         if self.too_long:
             raise PeerError("it is over %d bytes" % MAX_RESULT_BYTES)
         cursor = found.get("nextCursor", b"null") if self.method in LIST_MEMBER else b"null"
-        if cursor in (b"null", b'""'):  # "" may lead on (26, pagination) or be an end: a client that follows it wakes the server
+        if cursor in (b"null", b'""'):  # "" may lead on (26, pagination) or be an end: who follows it wakes the server
             return None
         if cursor[:1] != b'"':
             raise PeerError("nextCursor is not a string")
@@ -3577,7 +3587,7 @@ class Lessons:
         return bool(self._dirty)
 
     def learn_initialize(self, entry, raw, replayed):
-        """Store a handshake's result. "same", "new", "changed" or "too big"; a changed live one empties the lists (A6.1)."""
+        """Store a handshake's result. "same", "new", "changed" or "too big"; a live change empties the lists (A6.1)."""
         before = entry.opening()
         if before is not None and same_json(before, raw):
             self._confirm(entry, "initialize")
@@ -3892,7 +3902,7 @@ class Shelf(Lessons):
         return isinstance(declared, dict) and declared.get("listChanged") is True
 
 def cache_hints(raw, age_ms):
-    """{member: raw value} to set in a modern result: what the revision requires, and a lifetime less its age (A17.5)."""
+    """{member: raw value} to set in modern results: what the revision requires, and a lifetime less its age (A17.5)."""
     found, changes = members(raw), {}
     if "resultType" not in found:
         changes["resultType"] = b'"complete"'
@@ -3961,7 +3971,8 @@ class Listings:
         relay, entry, method = self._relay, ask.entry, ask.method
         before = entry.answers.get(method)
         is_error = "error" in parts
-        if is_error and (ask.pages.pages or error_code(parts) not in RECORDED_ERRORS[:1 if entry.era == "legacy" else 2]):
+        kept = RECORDED_ERRORS[:1 if entry.era == "legacy" else 2]
+        if is_error and (ask.pages.pages or error_code(parts) not in kept):
             return None
         pages = [parts["error"]] if is_error else ask.pages.pages
         if not pages:
@@ -4011,7 +4022,7 @@ class Listings:
         return None
 
     def probe_answered(self, flight, parts):
-        """The client's own `server/discover` was answered. A refusal of another kind waits for what `initialize` says."""
+        """The client's `server/discover` was answered. A refusal of another kind waits for what `initialize` says."""
         relay, is_error = self._relay, "error" in parts
         raw = parts["error"] if is_error else parts.get("result", b"")
         try:
@@ -4090,7 +4101,7 @@ class OwnRequests:
 
     def reset(self):
         """A generation ended: what it still owed us will not come, what it taught is told."""
-        for entry, method in self.stale:  # called changed, and gone before it was read again: the next one has to be asked
+        for entry, method in self.stale:  # called changed, and gone before it was read again: the next has to be asked
             entry.answers.pop(method, None)
         self._open, self._again, self.stale = {}, set(), set()
         self._relay.listings.announce()
@@ -4134,7 +4145,8 @@ class OwnRequests:
     def _replayed(self, entry, parts):
         relay, result = self._relay, parts.get("result", b"null")
         if not is_handshake(result):
-            reason = redact(error_text(parts).encode("utf-8", "replace"), relay.settings.secrets).decode("utf-8", "replace")
+            reason = error_text(parts).encode("utf-8", "replace")
+            reason = redact(reason, relay.settings.secrets).decode("utf-8", "replace")
             relay.life.fail("refused the handshake%s" % (": " + reason if reason else ""), b"")
             return
         before = entry.opening()
@@ -4217,7 +4229,7 @@ class OwnRequests:
         self._relay.out.append(SetTimer("relist", self._relay.now_s + RELIST_WAIT_S))
 
     def asked_again(self, entry, method):
-        """The client lists it itself. Of several pages the first one may be as before: these are read by us all the same."""
+        """The client lists it itself. Of several pages the first may be as before: we read these all the same."""
         known = entry.answers.get(method) if entry is not None else None
         if known is None or len(known.pages) == 1:
             self.stale.discard((entry, method))
@@ -4249,7 +4261,7 @@ class OwnRequests:
 
 
 class Stream:
-    """A held `subscriptions/listen`. granted: {kind: value} of the acknowledgement; ours: we gave it, not the server."""
+    """A held `subscriptions/listen`. granted: {kind: value} as acknowledged; ours: we gave it, not the server."""
     __slots__ = ("id_raw", "line", "entry", "granted", "ours")
 
     def __init__(self, id_raw, line, entry, granted, ours):
@@ -4288,8 +4300,9 @@ class Streams:
             if value is True and isinstance(declared, dict) and declared.get("listChanged") is True:
                 granted[kind] = True
         self._held[env.id_key] = Stream(env.id_raw, line, entry, granted, True)
-        relay.to_client(b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{%s:%s},'
-                        b'"notifications":%s}}\n' % (json_string(SUBSCRIPTION_KEY), env.id_raw, canonical(granted).encode("ascii")))
+        told = json_string(SUBSCRIPTION_KEY), env.id_raw, canonical(granted).encode("ascii")
+        relay.to_client(b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged",'
+                        b'"params":{"_meta":{%s:%s},"notifications":%s}}\n' % told)
         return True
 
     def reopen(self):
@@ -4327,7 +4340,8 @@ class Streams:
         self._relay.flights.close(flight)
         granted = params.get("notifications")
         if len(self._held) < MAX_STREAMS and len(flight.before) <= MAX_STREAM_BYTES:
-            self._held[key] = Stream(flight.id_raw, flight.before, flight.entry, granted if isinstance(granted, dict) else {}, False)
+            granted = granted if isinstance(granted, dict) else {}
+            self._held[key] = Stream(flight.id_raw, flight.before, flight.entry, granted, False)
             self._relay.shelf.learn_listen(flight.entry, False)
             self._relay.save()
         self._relay.life.settle_start()
@@ -4413,27 +4427,23 @@ class Streams:
 #             like ASLEEP, but a start waits until the process is reaped: never two
 #             generations at once. When the client leaves, nothing starts any more.
 #
-# The order at a wake is fixed: initialize, its answer, initialized, log level,
-# subscriptions, our listings, then the queue as it came; in the modern era the open
-# streams, our listings, the queue. The listings are compared
-# with the recording: a recording is a promise that each real start checks. What a
-# server announces between its start and the end of that check is no change: it is
-# folded into the comparison (server-everything sends `list_changed` four times).
+# The order at a wake is fixed: initialize, its answer, initialized, log level, subscriptions,
+# our listings, then the queue as it came; in the modern era the open streams, our listings,
+# the queue. The listings are compared with the recording: a recording is a promise that each
+# real start checks. What a server announces between its start and the end of that check is no
+# change: it is folded into the comparison (server-everything sends `list_changed` four times).
 #
-# Every accepted request gets exactly one answer. `Flights` knows them by the JSON
-# value of their ids, both ways, and is emptied whole at each failure. A call is
-# never sent twice. A cancelled request gets no answer of ours; a late one of the
-# server passes. In a batch each id is known, failures come as one array.
+# Every accepted request gets exactly one answer. `Flights` knows them by the JSON value of their ids,
+# both ways, and is emptied whole at each failure. A call is never sent twice. A cancelled request gets no
+# answer of ours; a late one of the server passes. In a batch each id is known, failures come as one array.
 #
-# A startup deadline is armed at the spawn, and at an `initialize` for a running
-# server; it ends when replay, listings, probes and handshakes are answered (A10.1),
-# and never limits a call: of the 2026-07-28 revision, which has no handshake, only
-# discovery and listings hold it.
+# A startup deadline is armed at the spawn, and at an `initialize` for a running server; it ends
+# when replay, listings, probes and handshakes are answered (A10.1), and never limits a call: of
+# the 2026-07-28 revision, which has no handshake, only discovery and listings hold it.
 #
-# The trigger chooses the era of a process: a modern request starts it without a
-# replay, all else with one. Some servers fix their era with their first request and
-# refuse `initialize` then (-32022): that one is started again, once, for the same line,
-# and the client sees the second answer alone (A17.6).
+# The trigger chooses the era of a process: a modern request starts it without a replay, all else with
+# one. Some servers fix their era with their first request and refuse `initialize` then (-32022): that
+# one is started again, once, for the same line, and the client sees the second answer alone (A17.6).
 #
 # Two desks judge lines, one per direction; the relay itself owns the state, the
 # timers and the ways in and out of a generation. A judge returns True for "pass it
@@ -4462,8 +4472,9 @@ LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert"
 
 class Settings(Record):
     """What the command line said, in seconds and plain values; see the option table of the CLI."""
-    __slots__ = ("start_timeout_ns", "idle_stop_s", "stop_grace_s", "drain_s", "call_timeout_ns", "restart_backoff_s",
-                 "refresh_fatal", "fill", "server_name", "wake", "wake_interval_s", "wake_timeout_s", "log_calls", "secrets")
+    __slots__ = (
+        "start_timeout_ns", "idle_stop_s", "stop_grace_s", "drain_s", "call_timeout_ns", "restart_backoff_s",
+        "refresh_fatal", "fill", "server_name", "wake", "wake_interval_s", "wake_timeout_s", "log_calls", "secrets")
 
 
 class ClientLines(Record):
@@ -4485,8 +4496,8 @@ class ServerLines(Record):
 ClientTooLong = record("ClientTooLong", "", "event: a line of the client passed the limit and is skipped")
 ClientGone = record("ClientGone", "cause", "event: end of the client's input, or its output is closed")
 StopSignal = record("StopSignal", "name", "event: SIGTERM, SIGINT or SIGHUP came; the name")
-ServerBroke = record(
-    "ServerBroke", "text tail", "event: the server's side cannot go on (it does not take input, or a line passed the limit); tail as in Exited")
+ServerBroke = record("ServerBroke", "text tail", "event: the server's side cannot go on (it does not take input,"
+                     " or a line passed the limit); tail as in Exited")
 
 
 class Write(Record):
@@ -4572,8 +4583,8 @@ class Books:
             relay.flights.hold_start(flight)
             return
         recordable = method in LIST_MEMBER or method == "server/discover"
-        modern = method == "server/discover" or (
-            recordable or method == "subscriptions/listen" or relay.told.init_params is None) and is_modern(env.params(line))
+        may_be = recordable or method == "subscriptions/listen" or relay.told.init_params is None
+        modern = method == "server/discover" or may_be and is_modern(env.params(line))
         if modern:
             self._annotate_modern(flight, line)
         elif recordable and is_plain_listing(env.params(line)):
@@ -4788,7 +4799,8 @@ class ClientDesk:
             return False  # of another relay, behind this one
         flight, relay.life.for_refresh = Flight(env, relay.now_s, False), False
         relay.flights.add(flight)
-        relay.listings.seek(flight, entry, env.method, asked.params["cursor"], asked.meta_raw if entry.era == "modern" else b"")
+        meta_raw = asked.meta_raw if entry.era == "modern" else b""
+        relay.listings.seek(flight, entry, env.method, asked.params["cursor"], meta_raw)
         relay.troubles.watch_calls()
         return True
 
@@ -4978,10 +4990,11 @@ class ServerDesk:
         return len(passing) == len(pairs)
 
 
-TIMERS = {"startup": ("life", "startup_expired"), "idle": ("rest", "idle"), "settle": ("life", "release_queue"),
-          "window": ("start_requests", "window_closed"), "call": ("troubles", "calls_overdue"), "ladder": ("life", "child_event"),
-          "fill": ("rest", "fill"), "relist": ("own", "relist"), "own-limit": ("own", "give_up"),
-          "mute": ("rest", "output_closed"), "age": ("rest", "refresh_behind"), "last": ("life", "stop"), "wake-tick": ("wake", "tick"), "wake-limit": ("wake", "overran"), "drain": ("rest", "drain_over")}
+TIMERS = {"startup": ("life", "startup_expired"), "window": ("start_requests", "window_closed"),
+          "settle": ("life", "release_queue"), "call": ("troubles", "calls_overdue"), "own-limit": ("own", "give_up"),
+          "ladder": ("life", "child_event"), "mute": ("rest", "output_closed"), "age": ("rest", "refresh_behind"),
+          "idle": ("rest", "idle"), "fill": ("rest", "fill"), "relist": ("own", "relist"), "last": ("life", "stop"),
+          "wake-tick": ("wake", "tick"), "wake-limit": ("wake", "overran"), "drain": ("rest", "drain_over")}
 GENERATION_TIMERS = ("startup", "idle", "settle", "window", "relist", "fill", "own-limit", "call", "mute", "last")
 # Of a line that is no message, what a person may see.
 NOISE_BYTES = 200
@@ -5162,8 +5175,9 @@ class Life:
     modern request; modern_spoken: it has got one; refused_probe: the ModernRequest that it called invalid; for_refresh:
     nobody needs it, its answers are only compared (A5.10).
     """
-    __slots__ = ("startup_armed", "sent_initialized", "discarding", "heard", "modern", "modern_spoken", "refused_probe",
-                 "for_refresh", "last_wish", "_started_s", "generation", "batches", "queue", "_relay", "_child", "_backoff")
+    __slots__ = (
+        "startup_armed", "sent_initialized", "discarding", "heard", "modern", "modern_spoken", "refused_probe",
+        "for_refresh", "last_wish", "_started_s", "generation", "batches", "queue", "_relay", "_child", "_backoff")
 
     def __init__(self, relay):
         self._relay, self._child = relay, Child(relay.settings.stop_grace_s)
@@ -5180,7 +5194,7 @@ class Life:
         self._relay.shelf.new_start()
 
     def start(self, env, line):
-        """Start the server for a line (None: for nobody). While one stops, the line waits. False if it is too early for it."""
+        """Start the server for a line (None: for nobody). While one stops, the line waits. False if it is too early."""
         relay = self._relay
         wait_s = self._backoff.wait_s(relay.now_s)
         if wait_s > 0:
@@ -5232,7 +5246,7 @@ class Life:
             self._backoff.succeeded()
 
     def start_again(self, flight):
-        """The process has fixed its era and takes no handshake: one more in the legacy era, for the same line (A17.6)."""
+        """The process fixed its era and takes no handshake: one more in the legacy era, for the same line (A17.6)."""
         relay, line = self._relay, self._relay.told.init_line
         relay.log("the server serves the other era: starting it again for initialize", 1)
         relay.told.restarted = True
@@ -5290,7 +5304,7 @@ class Life:
         return self.in_replay() or self.stopping() and bool(self.queue)
 
     def hurry_replay(self):
-        """The client's input ended while its requests wait: they go out as soon as the handshake allows, or not at all."""
+        """The client's input ended while requests wait: they go out as soon as the handshake allows, or not at all."""
         self.last_wish = self._relay.state == STOPPING
         if self._relay.state == SETTLE:
             self.release_queue()
@@ -5311,8 +5325,8 @@ class Life:
             self.stop()
 
     def startup_expired(self, event):
-        limit = format_duration(self._relay.settings.start_timeout_ns)
-        self.fail("timed out after %s (--start-timeout; --check warms it without a client that waits)" % limit, event.tail)
+        text = "timed out after %s (--start-timeout; --check warms it without a client that waits)"
+        self.fail(text % format_duration(self._relay.settings.start_timeout_ns), event.tail)
 
     def fail(self, text, tail):
         """The generation is no good: error to all, nothing more is taken from it, ladder (A10.3)."""
@@ -5358,17 +5372,16 @@ class Life:
                 relay.exit(EXIT_FAILED)
             else:
                 relay.out.append(effect)
-
         if type(event) is OutputClosed and self._child.state == UP and relay.state != STOPPING:
             relay.out.append(SetTimer("mute", relay.now_s + MUTE_WAIT_S))
 
     def spawn_failed(self, event):
         self.child_event(event)
-        text = "cannot start the server: %s" % event.text
-        self._relay.log(text, 1)
-        for flight in self._relay.flights:
+        relay, text = self._relay, "cannot start the server: %s" % event.text
+        relay.log(text, 1)
+        for flight in relay.flights:
             flight.queued = True  # there was nobody to send it to
-        self._relay.troubles.answer_all(text, b"", "correct the command of the registration; the next request tries again")
+        relay.troubles.answer_all(text, b"", "correct the command of the registration; the next request tries again")
         self.queue.drop()
         self._end_generation()
 
@@ -5382,7 +5395,7 @@ class Life:
             relay.troubles.answer_all("%s during the %s" % (text, self._phase()), ended.tail)
             self.queue.drop()
         elif relay.leaving and not self.last_wish:
-            relay.troubles.answer_all("%s, because the client is leaving" % text, ended.tail, "--drain waits for answers")
+            relay.troubles.answer_all(text + ", because the client is leaving", ended.tail, "--drain waits for answers")
             self.queue.drop()
         else:
             relay.troubles.call_off()
@@ -5428,15 +5441,16 @@ RELAY_TABLE = {(state, event): name for event, row in _ROWS.items() for state, n
 
 class Relay:
     """The engine. handle(event, now_s) -> [effects]; see the theory for the states."""
-    __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "listings", "streams", "errands", "wake", "rest", "books", "troubles",
-                 "life", "start_requests", "leaving", "active_s", "client_desk", "_server_desk", "_draining", "_exited")
+    __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "listings", "streams",
+                 "errands", "wake", "rest", "books", "troubles", "life", "start_requests", "leaving", "active_s",
+                 "client_desk", "_server_desk", "_draining", "_exited")
 
     def __init__(self, settings, shelf):
         self.settings, self.shelf, self.state, self.now_s, self.out = settings, shelf, ASLEEP, 0.0, []
         self.told, self.flights, self.own, self.listings, self.streams = (
             Told(), Flights(), OwnRequests(self), Listings(self), Streams(self))
-        self.errands, self.wake, self.rest, self.books, self.life = Errands(self), Wake(self), Rest(self), Books(self), Life(self)
-        self.client_desk, self._server_desk = ClientDesk(self), ServerDesk(self)
+        self.errands, self.wake, self.rest, self.books = Errands(self), Wake(self), Rest(self), Books(self)
+        self.life, self.client_desk, self._server_desk = Life(self), ClientDesk(self), ServerDesk(self)
         self.leaving, self.active_s, self._draining, self._exited = False, 0.0, False, False
 
     def begin(self, now_s):
@@ -5695,7 +5709,8 @@ class ServerLink:
         options = self._driver.options
         tail = bytes(self._tail) or (file_tail(options.stderr_log, TAIL_BYTES) if options.stderr_log else b"")
         tail = redact(tail, secret_values(own_environment())).strip()
-        return tail if len(tail) <= TROUBLE_BYTES else tail[-TROUBLE_BYTES:].partition(b"\n")[2] or tail[-TROUBLE_BYTES:]
+        last = tail[-TROUBLE_BYTES:]
+        return tail if len(tail) <= TROUBLE_BYTES else last.partition(b"\n")[2] or last
 
     def close_stdin(self):
         if self.stdin.fd is not None:
@@ -5848,7 +5863,8 @@ class Driver:
         link, watch, client = self.link, self.loop.watch, self.client
         waiting, pending = link.stdin.pending_bytes if link is not None else 0, client.outbox.pending_bytes
         reads = client.open and not client.held and waiting <= MAX_QUEUE_BYTES and self._status is None
-        now = (client.open, reads, waiting > 0, pending > 0, pending > MAX_OUTPUT_BYTES, link, link and link.stdin.fd, self._status)
+        now = (client.open, reads, waiting > 0, pending > 0, pending > MAX_OUTPUT_BYTES,
+               link, link and link.stdin.fd, self._status)
         if now == self._watched:
             return
         self._watched = now
@@ -5953,8 +5969,7 @@ class Driver:
             self.link = None
 
     def _set_timer(self, effect):
-        name = effect.name
-        self.loop.set_timer(name, effect.at_s, lambda: self._fired(name))
+        self.loop.set_timer(effect.name, effect.at_s, lambda: self._fired(effect.name))
 
     def _clear_timer(self, effect):
         self.loop.clear_timer(effect.name)
@@ -6029,8 +6044,8 @@ class Driver:
 
 EFFECTS = {
     Write: "_write", Spawn: "_spawn", CloseInput: "_close_input", KillGroup: "_kill_group", Release: "_release",
-    SetTimer: "_set_timer", ClearTimer: "_clear_timer", Log: "_note", Noise: "_note", Served: "_note", Save: "_want_save",
-    RunWake: "_run_wake", KillWake: "_kill_wake", HoldClient: "_hold_client", Exit: "_exit",
+    SetTimer: "_set_timer", ClearTimer: "_clear_timer", Log: "_note", Noise: "_note", Served: "_note",
+    Save: "_want_save", RunWake: "_run_wake", KillWake: "_kill_wake", HoldClient: "_hold_client", Exit: "_exit",
 }
 
 
@@ -6095,11 +6110,13 @@ OPTIONS = (
     Option("wake-command", TEXT, "", True, "JSON array; exit status 0 of this command starts the server", ()),
     Option("wake-interval", DURATION, "5s", False, "time between two runs of the wake command", ()),
     Option("wake-timeout", DURATION, "1s", False, "limit for one run of the wake command", ()),
-    Option("check", BOOLEAN, "false", True, "ask the server for all that clients ask at their start, record it, report", ()),
+    Option("check", BOOLEAN, "false", True,
+           "ask the server for all that clients ask at their start, record it, report", ()),
     Option("as", TEXT, "", True, "with --check: ask as a known client does (claude-code, codex ...)", ()),
     Option("json-errors", BOOLEAN, "false", True, "with --check: a failure as JSON on stdout too", ()),
     Option("version", BOOLEAN, "false", True, "print the version", ()),
-    Option("name", TEXT, "", True, "keep state and log under this name, stop after 10 idle minutes, fill all lists", ()),
+    Option("name", TEXT, "", True,
+           "keep state and log under this name, stop after 10 idle minutes, fill all lists", ()),
     Option("idle-timeout-min", DECIMAL, "", True, "idle stop in minutes (default 10 with --name)", ()),
     Option("stderr-log", TEXT, "", True, "append the server's stderr to this file", ()),
     Option("stderr", TEXT, "pipe", True, "pipe: copied, its end shown in errors; inherit: handed over",
@@ -6110,7 +6127,8 @@ OPTIONS = (
     Option("restart-backoff", DURATION, "500ms", True, "first delay after three starts that failed; 0 = none", ()),
     Option("refresh-fatal", BOOLEAN, "true", True, "a listing that hangs after a start ends the start", ()),
     Option("cache-scope", TEXT, "", True, "recordings apart by: client, client-version, cwd, env:NAME (commas)", ()),
-    Option("cache-max-age", DURATION, "0", True, "compare an older recording with the server, behind the answers; 0 = never", ()),
+    Option("cache-max-age", DURATION, "0", True,
+           "compare an older recording with the server, behind the answers; 0 = never", ()),
     Option("fill", BOOLEAN, "false", True, "record every advertised list, asked for or not (true with --name)", ()),
     Option("max-line", BYTES, str(MAX_LINE_BYTES), False, "longest line from either side, in bytes", ()),
     Option("log-format", TEXT, "text", True, "text or json", ("text", "json")),
@@ -6223,7 +6241,8 @@ def check_ranges(values, given):
     for option in OPTIONS:
         value = values.get(option.name)
         if option.kind in (DURATION, BYTES) and value is not None and (value < 0 or value == 0 and not option.zero):
-            wrong.append("%s must %s" % (origin(option.name, given), "not be negative" if option.zero else "be more than 0"))
+            rule = "not be negative" if option.zero else "be more than 0"
+            wrong.append("%s must %s" % (origin(option.name, given), rule))
     if wrong:
         raise UsageError(", ".join(wrong))
 
@@ -6300,8 +6319,8 @@ def make_run(words, environment, named):
     stderr_log = values.get("stderr-log") or (log_path if "stderr" not in given else None)
     command = recorded_command(argv)
     options = RunOptions(
-        argv, command, values.get("cache-dir") or state_dir or user_cache_dir(environment), name, scope, values["max-line"],
-        values.get("log-file") or log_path, values["verbose"], values["log-format"], stderr_log,
+        argv, command, values.get("cache-dir") or state_dir or user_cache_dir(environment), name, scope,
+        values["max-line"], values.get("log-file") or log_path, values["verbose"], values["log-format"], stderr_log,
         values["stderr"] == "inherit", wake_argv, values["cache-max-age"] // 10 ** 6)
     settings = Settings(
         values["start-timeout"], seconds(idle_ns), seconds(values["stop-grace"]), seconds(values["drain"]),
@@ -6317,7 +6336,8 @@ def dsh_paths(name, environment):
     if name is None:
         return None, None
     home = home_dir(environment)
-    base = home + "/.local/share/dsh/state" if home else user_cache_dir({b"TMPDIR": environment.get(b"TMPDIR")}) + "/dsh"
+    temporary = {b"TMPDIR": environment.get(b"TMPDIR")}
+    base = home + "/.local/share/dsh/state" if home else user_cache_dir(temporary) + "/dsh"
     state = filesystem_text(environment.get(b"DSH_LAZY_MCP_STATE_DIR") or b"") or base + "/lazy-mcp"
     logs = filesystem_text(environment.get(b"DSH_LAZY_MCP_LOG_DIR") or b"") or base + "/mcp-logs"
     return state, "%s/%s.log" % (logs, name)
@@ -6366,7 +6386,8 @@ def say(text):
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError) as error:
         sys.stdout = None  # or the interpreter tries once more and complains
-        sys.stderr.write("mcp-lazy: cannot write to stdout: %s\n" % (getattr(error, "strerror", None) or "it is closed"))
+        trouble = getattr(error, "strerror", None) or "it is closed"
+        sys.stderr.write("mcp-lazy: cannot write to stdout: %s\n" % trouble)
         return EXIT_FAILED
     return EXIT_OK
 
