@@ -6453,7 +6453,8 @@ def main():
 EXCHANGE_FLAG, AT_FDCWD = 2, -100
 NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EPERM)
 
-FileFacts = record("FileFacts", "dev ino mode uid gid links size mtime_ns", "what tells one state of a file from another")
+FileFacts = record("FileFacts", "dev ino mode uid gid links size mtime_ns",
+                   "what tells one state of a file from another")
 
 
 def facts_of(seen):
@@ -6571,9 +6572,9 @@ def copy_attributes(path, fd):
 
 
 def write_over(path, raw, facts, old):
-    """Write into the file itself, for hard links; not whole if we are killed meanwhile. OSError; the `old` bytes are put back then.
+    """Write into the file itself, for hard links; not whole if we are killed meanwhile.
 
-    False if that fails too: the file is damaged.
+    OSError; the `old` bytes are put back then. False if that fails too: the file is damaged.
     """
     fd = posix.open(path, posix.O_WRONLY | posix.O_CLOEXEC | posix.O_NOCTTY)
     try:
@@ -6758,7 +6759,8 @@ class Session:
 
     Refused for an error answer, PeerError for a dead process.
     """
-    __slots__ = ("pid", "heard", "_loop", "_processes", "_out", "_stdout_fd", "_splitter", "_waiting", "_count", "_trouble")
+    __slots__ = ("pid", "heard", "_loop", "_processes", "_out", "_stdout_fd", "_splitter", "_waiting", "_count",
+                 "_trouble")
 
     id_prefix, read_bytes = "", READ_BYTES
 
@@ -6899,7 +6901,7 @@ class Silence(LazyError):
 
 
 class Checked(Session):
-    """A session that trusts nothing (B10). asked: methods that the server requested; exited: a Future of how it ended."""
+    """A session that trusts nothing (B10). asked: methods the server requested; exited: a Future of how it ended."""
     __slots__ = ("link", "asked", "has_roots", "acknowledged", "exited", "_output_closed")
 
     id_prefix = OWN_ID + "inspect-"
@@ -7053,7 +7055,7 @@ def why_failed(error, what, session):
 
 
 class Check:
-    """One run of --check: asks a command what its clients will ask, in both eras. What a ServerLink calls its driver."""
+    """One run of --check: asks a command what clients will ask, in both eras. What a ServerLink calls its driver."""
     __slots__ = ("options", "loop", "processes", "sink", "journal", "findings", "stage", "_plan", "_settings", "_tasks",
                  "_task", "_broken", "_session", "_signals", "_what", "_doubtful")
 
@@ -7190,7 +7192,8 @@ class Check:
         versions, declared = found.get("supportedVersions"), object_of(found.get("capabilities"))
         if entry is None or not isinstance(versions, list) or asked.meta[VERSION_KEY] not in versions:
             return
-        kinds = [kind for kind, name in STREAM_KINDS.items() if object_of(declared.get(name)).get("listChanged") is True]
+        kinds = [kind for kind, name in STREAM_KINDS.items()
+                 if object_of(declared.get(name)).get("listChanged") is True]
         lists = await self._lists(entry, declared, asked.meta_raw)
         if kinds or self._plan.client is not None:  # clients open it regardless
             await self._listen(entry, kinds or list(STREAM_KINDS), asked.meta_raw)
@@ -7236,8 +7239,8 @@ class Check:
         found = read_handshake(result)
         version = found["protocolVersion"]
         if version != told["protocolVersion"] and self._plan.client is None:
-            raise PeerError("asked for protocol version %s, the server speaks %s: name that one in MCP_LAZY_CHECK_INITIALIZE" % (
-                told["protocolVersion"], version))
+            raise PeerError("asked for protocol version %s, the server speaks %s: name that one in"
+                            " MCP_LAZY_CHECK_INITIALIZE" % (told["protocolVersion"], version))
         self.findings.shelf.select(told)
         entry = self.findings.entry(self.findings.shelf.entry.key(), False, result)
         session.notify("notifications/initialized")
@@ -7249,9 +7252,10 @@ class Check:
     def _settle(self, legacy):
         """What probes without a clear answer are taken for, once the answer to the handshake is known."""
         for asked, future in self._doubtful:
+            refused = isinstance(future.error, Refused) and future.error.rpc_code in UNCLEAR + (METHOD_NOT_FOUND,)
             if future.done and future.error is None and PageSet.is_whole(DISCOVER, future.value):  # late, but
                 self.findings.probe(asked, False, future.value)
-            elif legacy and isinstance(future.error, Refused) and future.error.rpc_code in UNCLEAR + (METHOD_NOT_FOUND,):
+            elif legacy and refused:
                 self.findings.probe(asked, True, NOT_FOUND)
         self._doubtful = []
 
@@ -7361,7 +7365,7 @@ CacheWords = record("CacheWords", "folder as_json era older_s filters", "what fo
 
 
 class Stored:
-    """One file that has the name of a recording. problem: why it cannot be used, None if it can; fault: is that a damage?"""
+    """One file with the name of a recording. problem: why it cannot be used, None if it can; fault: is that damage?"""
     __slots__ = ("key", "path", "size", "used_s", "recording", "program", "command", "files", "problem", "fault")
 
     def __init__(self, folder, key, facts):
@@ -7476,7 +7480,8 @@ def read_words(words, kinds, command):
             continue
         name, equals, text = word[2 if word[:2] == "--" else 1:].partition("=")
         if name not in kinds:
-            raise UsageError("%s: no such option: %s (%s --help tells more)" % (command, word.partition("=")[0], command.split()[0]))
+            raise UsageError("%s: no such option: %s (%s --help tells more)" % (
+                command, word.partition("=")[0], command.split()[0]))
         if kinds[name] == BOOLEAN:
             text = parse_switch(text if equals else "true", command, name)
         elif not equals:
@@ -7501,8 +7506,10 @@ def read_cache_words(words, environment):
         raise UsageError("cache: an empty FILTER would be every recording; leave it out to say that")
     if given.get("era", "legacy") not in OPENING:
         raise UsageError("cache: --era is legacy or modern, not %r" % given["era"])
-    folder = given.get("cache-dir") or filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"") or user_cache_dir(environment)
-    return CacheWords(folder, given.get("json", False), given.get("era"), older_than_s(given.get("older-than", "0")), filters)
+    folder = given.get("cache-dir") or filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"")
+    older_s = older_than_s(given.get("older-than", "0"))
+    return CacheWords(folder or user_cache_dir(environment), given.get("json", False), given.get("era"),
+                      older_s, filters)
 
 
 def older_than_s(text):
@@ -7530,9 +7537,9 @@ def cache_list(items, now_s):
     for item in items:
         facts = dict(item.facts(), problem=item.problem or program_trouble(item))
         lists = ["%s %d" % (LIST_WORD[method], facts["lists"][method]) for method in LISTS if method in facts["lists"]]
-        rows.append((item.key[:8], ",".join(facts["eras"]) or "-", ",".join(facts["versions"]) or "-", ", ".join(lists) or "-",
-                     age_text(now_s - item.recorded_s()), size_text(item.size), age_text(now_s - item.used_s),
-                     ",".join(facts["servers"]) or "-",
+        rows.append((item.key[:8], ",".join(facts["eras"]) or "-", ",".join(facts["versions"]) or "-",
+                     ", ".join(lists) or "-", age_text(now_s - item.recorded_s()), size_text(item.size),
+                     age_text(now_s - item.used_s), ",".join(facts["servers"]) or "-",
                      item.command if facts["problem"] is None else "(%s)" % facts["problem"]))
         all_facts.append(facts)
     return all_facts, table_lines(rows) if items else [], EXIT_OK
@@ -7557,9 +7564,13 @@ def cache_show(items, now_s):
             lines.append("  %s %s, server %s %s, recorded %s ago, capabilities %s" % (
                 detail["era"], detail["version"], info.get("name", "?"), info.get("version", "?"),
                 age_text(now_s - detail["recordedAt"] / 1000), detail["capabilities"][:8]))
-            lines += ["    %-24s %s" % (method, "%d: %s" % (len(names), ", ".join(names)) if isinstance(names, list) else
-                                        "error %s" % names) for method, names in detail["lists"].items()]
+            lines += ["    %-24s %s" % (method, list_text(names)) for method, names in detail["lists"].items()]
     return found, lines, EXIT_OK
+
+
+def list_text(names):
+    """What was recorded of a list: its names, or the code of the error."""
+    return "%d: %s" % (len(names), ", ".join(names)) if isinstance(names, list) else "error %s" % names
 
 
 def entry_details(entry):
@@ -7574,9 +7585,9 @@ def entry_details(entry):
             found = parse_json(page).get(LIST_MEMBER[method])
             names += [str(object_of(one).get("name")) for one in found] if isinstance(found, list) else []
         lists[method] = names
-    return {"era": entry.era, "version": entry.version, "capabilities": entry.capabilities, "scope": entry.scope, "lists": lists,
-            "recordedAt": entry.recorded_at_ms(), "startRequests": entry.start_requests, "refusesListen": entry.refuses_listen,
-            "serverInfo": object_of(parse_json(server_info(entry)))}
+    return {"era": entry.era, "version": entry.version, "capabilities": entry.capabilities, "scope": entry.scope,
+            "lists": lists, "recordedAt": entry.recorded_at_ms(), "startRequests": entry.start_requests,
+            "refusesListen": entry.refuses_listen, "serverInfo": object_of(parse_json(server_info(entry)))}
 
 
 def cache_check(items, now_s):
@@ -7591,7 +7602,7 @@ def cache_check(items, now_s):
 
 
 def program_trouble(item):
-    """Why a recording's program is another one now, None if it is not: size and time of its files are part of the key."""
+    """Why a recording's program is another one now, or None: size and time of its files are part of the key."""
     for path, size, mtime_ns in item.files:
         seen = program_stat(path)
         if seen is None:
@@ -7628,7 +7639,8 @@ def remove_recording(item):
 def cache_prune(items, now_s):
     """(for JSON, lines, exit status): remove what nobody used for long."""
     unused = [item for item in items if now_s - item.used_s > UNUSED_S]
-    return cache_clear([item for item in unused if item.problem is None or item.fault], now_s)  # other versions note no use
+    ours = [item for item in unused if item.problem is None or item.fault]  # other versions note no use
+    return cache_clear(ours, now_s)
 
 
 def remove_leftovers(folder, now_s):
@@ -8514,7 +8526,8 @@ WIDE = "this is UTF-16 or UTF-32, it has to be saved as UTF-8"
 # Not every interpreter reads so much, 3.9 to 3.11 less, others more: where it is too much for one, this place is named.
 TOO_DEEP, DEEPEST = "arrays and objects are nested too deeply to be read", 1000
 # By the text at the error, or by how `json` names it.
-HINTS = ((TOO_DEEP, TOO_DEEP), ("'", "names and strings stand in double quotes"), ("\ufeff", "a byte-order mark may only stand at the start"),
+HINTS = ((TOO_DEEP, TOO_DEEP), ("'", "names and strings stand in double quotes"),
+         ("\ufeff", "a byte-order mark may only stand at the start"),
          ("/*", "this comment has no end"), ("Expecting ':'", "a colon is missing behind the name"),
          ("Expecting ','", "a comma or a closing bracket is missing before this"),
          ("Expecting property", "a name in double quotes has to stand here"),
@@ -8701,8 +8714,8 @@ class JsonDocument:
                 name = scanstring(self.raw[key:at].decode("utf-8"), 1)[0]
             if name in members:
                 first, again = _place(self.raw, members[name][0]), _place(self.raw, key)
-                raise JsonTextError("%.99s stands twice in one object, in line %d, column %d, and in line %d, column %d" % (
-                    (json_literal(name),) + first + again), *again)
+                text = "%.99s stands twice in one object, in line %d, column %d, and in line %d, column %d"
+                raise JsonTextError(text % ((json_literal(name),) + first + again), *again)
             value = colon(plain, at).end()
             at = _scan_ends(plain, value)[1]
             members[name] = key, value, at
@@ -8806,8 +8819,9 @@ def json_literal(text):
 # ----------------------------------------------------------------------------
 # Uses:   L1 L2 L3 L8b L10 L10b
 # Used by: L11b L14 L14b
-# Owns:   Client, CLIENTS, YAML_CLIENTS, Registration, NotThere, NotOurs, Remote, read_document, read_registration, registrations_of, is_relay,
-#         plan_wrap, plan_unwrap, plan_recovery, Edited, edited, read_metadata, metadata_bytes
+# Owns:   Client, CLIENTS, YAML_CLIENTS, Registration, NotThere, NotOurs, Remote, read_document, read_registration,
+#         registrations_of, is_relay, plan_wrap, plan_unwrap, plan_recovery, Edited, edited, read_metadata,
+#         metadata_bytes
 # Never:  touches a file; serialises a document
 # Tests:  tests/test_config.py, tests/test_config_cases.py, tests/test_config_property.py
 # ----------------------------------------------------------------------------
@@ -8845,7 +8859,8 @@ FIELDS = ("command", "args", "env")
 
 FLAT, LOWER, NESTED, ARRAY = "flat", "transport", "nested", "array"  # see Shapes above
 Client = record("Client", "name files here root is_toml is_strict shape", (
-    "A client: its files, and those of a project's folder; where the servers stand; does it refuse comments? how an entry looks"))
+    "A client: its files, and those of a project's folder; where the servers stand; does it refuse comments?"
+    " how an entry looks"))
 # %config: ~/.config or macOS's Application Support; %xdg: ~/.config everywhere; the others as `client_files` says.
 CLIENTS = (
     Client("claude", ("%claude/.claude.json",), (".mcp.json",), ("mcpServers",), False, True, FLAT),
@@ -8859,17 +8874,19 @@ CLIENTS = (
     Client("cline", ("~/.cline/data/settings/cline_mcp_settings.json",), (), ("mcpServers",), False, True, LOWER),
     Client("vscode", ("%config/Code/User/mcp.json",), (".vscode/mcp.json",), ("servers",), False, False, FLAT),
     Client("windsurf", ("~/.codeium/windsurf/mcp_config.json",), (), ("mcpServers",), False, True, FLAT),
-    Client("opencode", ("%xdg/opencode/opencode.jsonc", "%xdg/opencode/opencode.json"), ("opencode.jsonc", "opencode.json"),
-           ("mcp",), False, False, ARRAY),
+    Client("opencode", ("%xdg/opencode/opencode.jsonc", "%xdg/opencode/opencode.json"),
+           ("opencode.jsonc", "opencode.json"), ("mcp",), False, False, ARRAY),
     Client("zed", ("%xdg/zed/settings.json",), (".zed/settings.json",), ("context_servers",), False, False, NESTED),
 )
 # Clients whose files are YAML, with the names that they give to the command and the arguments.
-YAML_CLIENTS = {"goose": ("~/.config/goose/config.yaml", "cmd", "args"), "continue": ("~/.continue/config.yaml", "command", "args")}
+YAML_CLIENTS = {"goose": ("~/.config/goose/config.yaml", "cmd", "args"),
+                "continue": ("~/.continue/config.yaml", "command", "args")}
 
 Registration = record("Registration", "name paths is_array command args env", (
     "One stdio server: the paths of its fields, is its command one array?, the values; None for what is not there"))
 Intent = record("Intent", "changes fields metadata restored", (
-    "{field: new value, None to remove it}, the fields to report, the metadata to keep (without spans), the fields that go back to what they were"))
+    "{field: new value, None to remove it}, the fields to report, the metadata to keep (without spans),"
+    " the fields that go back to what they were"))
 Edited = record("Edited", "raw spans", "A document with a plan carried out, and the spans that undo it")
 
 
@@ -8918,7 +8935,7 @@ def value_at(value, path):
 
 
 def with_value(value, path, new):
-    """A copy of a decoded document with one place set, or removed (None); what it shares with the old one nobody changes."""
+    """A copy of a decoded document with one place set, or removed (None); nobody changes what the two share."""
     copy = dict(value or {})
     if len(path) > 1:
         copy[path[0]] = with_value(copy.get(path[0]), path[1:], new)
@@ -8943,8 +8960,8 @@ def root_path(document, client, project):
         if isinstance(projects, dict) and key in projects:
             return ("projects", key) + client.root
     alike = [key for key in projects if same_folder(key, project)] if isinstance(projects, dict) else []
-    raise LazyError("there is no project %s%s" % (project, "; give one of these as --project: " + ", ".join(sorted(alike))
-                                                  if alike else ""))
+    hint = "; give one of these as --project: " + ", ".join(sorted(alike)) if alike else ""
+    raise LazyError("there is no project %s%s" % (project, hint))
 
 
 def same_folder(one, other):
@@ -9007,7 +9024,8 @@ def checked_registration(document, shape, path, kind):
     if entry.get("url") is not None:
         lines = [document.find(path + (key,)).line for key in ("url", "command") if entry.get(key) is not None]
         if len(lines) > 1:
-            raise LazyError("server %r has a url (line %d) and a command (line %d): one of the two has to go first" % (name, *lines))
+            raise LazyError("server %r has a url (line %d) and a command (line %d): one of the two has to go first"
+                            % (name, *lines))
         raise Remote("server %r has a url (line %d): it is remote, there is no command to relay" % (name, *lines))
     base, words = path, FIELDS
     if shape == LOWER and isinstance(entry.get("transport"), dict):
@@ -9038,7 +9056,8 @@ def array_command(name, entry):
     words = entry.get("command")
     if words is None:
         return None, []
-    if not isinstance(words, list) or not words or type(words[0]) is not str or not all(type(word) in (str, bytes) for word in words):
+    is_array = isinstance(words, list) and all(type(word) in (str, bytes) for word in words)
+    if not is_array or not words or type(words[0]) is not str:
         raise LazyError("server %r: command is not an array of strings" % name)
     return words[0], words[1:]
 
@@ -9073,7 +9092,7 @@ def is_recoverable(found, relay):
 # -- plans -------------------------------------------------------------------------
 
 def original_of(found):
-    """(command, args) behind the relay in a wrapped registration; options of the relay that somebody put there are dropped."""
+    """(command, args) behind the relay in a wrapped registration, without options of the relay's that somebody added."""
     words = list(found.args or ())
     if words and words[0][:1] in ("-", b"-"):
         try:
@@ -9085,6 +9104,11 @@ def original_of(found):
     return words[0], words[1:]
 
 
+def prior_relay(old, relay):
+    """The path of another relay that stood there before this one, by the metadata there is."""
+    return old["relay"] if old["relay"] != relay else old.get("priorRelay")
+
+
 def plan_wrap(found, old, relay, wanted, unwanted):
     """The Intent that puts `relay` in front of a registration, or keeps it there (D4). LazyError.
 
@@ -9092,7 +9116,8 @@ def plan_wrap(found, old, relay, wanted, unwanted):
     """
     wrapped = is_wrapped(found, old)
     if not wrapped and (is_relay(found.command, relay) or runs_our_script(found)):
-        raise NotOurs("server %r already starts a relay that is not managed here: take it out with unwrap --recover" % found.name)
+        raise NotOurs("server %r already starts a relay that is not managed here:"
+                      " take it out with unwrap --recover" % found.name)
     if not wrapped and found.command[:1] == "-":
         raise LazyError("server %r: the relay would take its command for an option of its own" % found.name)
     stored = old["managedEnv"] if old else {}
@@ -9106,12 +9131,12 @@ def plan_wrap(found, old, relay, wanted, unwanted):
     if wrapped:
         command, args = original_of(found)
         metadata["hadArgs"], had_env = old["hadArgs"], old.get("hadEnv")
-        prior = found.command if found.command != relay else old["relay"] if old["relay"] != relay else old.get("priorRelay")
+        prior = found.command if found.command != relay else prior_relay(old, relay)
         changes["command"] = relay
     else:
         command, args = found.command, found.args or []
         metadata["hadArgs"], had_env = found.args is not None, env_before(found, stored, old)
-        prior = old["relay"] if old and old["relay"] != relay else old.get("priorRelay") if old else None
+        prior = prior_relay(old, relay) if old else None
         changes["command"], changes["args"] = relay, [command] + args
     metadata.update({"command": command, "args": list(map(text_of, args)), "hadEnv": had_env, "priorRelay": prior})
     dropped = {name: old["baseEnv"].get(name) for name in unwanted if name in stored and env.get(name) == stored[name]}
@@ -9129,7 +9154,7 @@ def env_before(found, stored, old):
 
 
 def finished_plan(found, changes, metadata):
-    """The Intent of changes, less those that change nothing; a missing env is created, an emptied one of ours removed."""
+    """The Intent of changes that change something; a missing env is created, an emptied one of ours removed."""
     now = {"command": found.command, "args": found.args}
     now.update({"env." + name: value for name, value in (found.env or {}).items()})
     changes = {field: value for field, value in changes.items() if now.get(field) != value}
@@ -9165,9 +9190,11 @@ def plan_unwrap(found, old):
 def plan_recovery(found, relay):
     """What `unwrap --recover` without metadata: the command and the args, nothing else (D5.5)."""
     if found.args and text_of(found.args[0])[:1] == "-" and is_relay(found.command, relay):
-        raise LazyError("server %r: its args begin with options of the relay; remove them by hand, then it can be recovered" % found.name)
+        raise LazyError("server %r: its args begin with options of the relay; remove them by hand,"
+                        " then it can be recovered" % found.name)
     if not is_recoverable(found, relay):
-        raise LazyError("server %r cannot be recovered: its command is no relay, or its first argument no command" % found.name)
+        raise LazyError("server %r cannot be recovered: its command is no relay,"
+                        " or its first argument no command" % found.name)
     return finished_plan(found, {"command": found.args[0], "args": found.args[1:]}, None)
 
 
@@ -9203,7 +9230,7 @@ def plan_edits(document, found, changes):
 
 
 def array_edits(document, found, words):
-    """The edits of a command that is one array: an element goes in front, or goes, or is another; the others stay as they are."""
+    """The edits of a command that is one array: an element goes in front, or goes, or is another; the others stay."""
     path, held = found.paths["command"], [found.command] + found.args
     spans, text = document.elements(path), json_literal(words[0]).encode("utf-8")
     first = spans[0]
@@ -9233,7 +9260,8 @@ def edited(document, found, plan, old_spans):
             edits = plan_edits(document, found, left)
             raw = spliced(document.raw, sorted(back + edits, key=lambda edit: edit[1:3]))
             parsed = (json_document(raw) if isinstance(document, JsonDocument) else toml_document(raw)).value
-            if same_value(parsed, expected) or restored and same_value(without_null(parsed, found.paths["env"]), expected):
+            if same_value(parsed, expected) \
+                    or restored and same_value(without_null(parsed, found.paths["env"]), expected):
                 return Edited(raw, spans_after(document, found, back, edits, kept))
         except ValueError as refused:
             error = refused
@@ -9245,7 +9273,9 @@ def place_of(document, found, span):
     """(start, end) of the bytes that an edit of ours left, None if they are not there any more."""
     path, new, at = path_of(found, span["field"]), span["new"].encode("utf-8"), span["at"]
     place = document.find(path)
-    if place is None or place.span is None or found.is_array and span["field"] == "command":  # there the rules are exact
+    if place is None or place.span is None:
+        return None
+    if found.is_array and span["field"] == "command":  # there the rules are exact
         return None
     start = place.span[0] if at is None else place.member[0] - at
     end = place.span[1] if at is None else start + len(new)
@@ -9261,8 +9291,10 @@ def undo_edits(found, changes, restored, places):
     whole_env = all(field in restored for field in changes)
     for (start, end), span in places:
         field, covered = span["field"], {span["field"]} | set(span.get("also", ()))
-        mine = [name for name in left if name in restored and (name in covered or whole_env and field == "env" and name[:4] == "env.")]
-        if mine and covered - {"env"} <= set(mine) and (field[:4] != "env." or "env" not in left):  # else the whole env goes, by the rules
+        all_env = whole_env and field == "env"
+        mine = [name for name in left if name in restored and (name in covered or all_env and name[:4] == "env.")]
+        env_goes = field[:4] == "env." and "env" in left  # as a whole, by the rules
+        if mine and covered - {"env"} <= set(mine) and not env_goes:
             exact.append((path_of(found, field), start, end, (span["old"] or "").encode("utf-8"), None))
             left = {name: value for name, value in left.items() if name not in mine}
         else:
@@ -9282,7 +9314,8 @@ def spans_after(document, found, back, edits, places):
         places = places + [(env.span, {"field": "env", "at": None, "new": old, "old": old})]
     rest = list(edits)
     for (start, end), span in places:
-        inside = [edit for edit in every if start <= edit[1] and edit[2] <= end and not edit[1] == edit[2] in (start, end)]
+        inside = [edit for edit in every
+                  if start <= edit[1] and edit[2] <= end and not edit[1] == edit[2] in (start, end)]
         if (span["field"], span["at"]) != ("env", None):
             rest = [edit for edit in rest if edit not in inside]
         spans.append(extended(document, found, span, start, end, inside))
@@ -9305,7 +9338,10 @@ def extended(document, found, span, start, end, inside):
 # -- metadata ------------------------------------------------------------------------
 
 def read_metadata(raw, client, config, server):
-    """The metadata (dict) of a registration; LazyError where it is not valid (D2.5). Older ones have neither hadEnv nor spans."""
+    """The metadata (dict) of a registration; LazyError where it is not valid (D2.5).
+
+    Older ones have neither hadEnv nor spans.
+    """
     try:
         found = parse_json(raw)
     except ValueError:
@@ -9325,7 +9361,8 @@ def read_metadata(raw, client, config, server):
 
 
 def is_span(span):
-    return (isinstance(span, dict) and type(span.get("new")) is str and (span.get("at") is None or type(span["at"]) is int)
+    return (isinstance(span, dict) and type(span.get("new")) is str
+            and (span.get("at") is None or type(span["at"]) is int)
             and (span.get("old") is None or type(span["old"]) is str)
             and all(type(field) is str for field in span.get("also") or ())
             and (span.get("field") in FIELDS or str(span.get("field"))[:4] == "env."))
@@ -9334,8 +9371,8 @@ def is_span(span):
 def metadata_bytes(metadata):
     """The text of a metadata file: two-space indented, no final newline (D2.4)."""
     import json
-    order = ("schema", "client", "config", "server", "project", "relay", "priorRelay", "command", "args", "hadArgs", "hadEnv",
-             "managedEnv", "baseEnv", "spans")
+    order = ("schema", "client", "config", "server", "project", "relay", "priorRelay", "command", "args", "hadArgs",
+             "hadEnv", "managedEnv", "baseEnv", "spans")
     kept = {name: metadata[name] for name in order if metadata.get(name) is not None}
     return json.dumps(kept, indent=2).encode("ascii")  # lone surrogates of a client's file come back as they were
 
@@ -9344,7 +9381,8 @@ def metadata_bytes(metadata):
 # ----------------------------------------------------------------------------
 # Uses:   L1 L2 L3 L4 L6 L8c L11
 # Used by: L14b
-# Owns:   Target, Order, Conflict, Interrupt, change_registration, registration_status, read_config, records_in, is_locked, survey
+# Owns:   Target, Order, Conflict, Interrupt, change_registration, registration_status, read_config, records_in,
+#         is_locked, survey
 # Never:  leaves a half-written file; tells a value of somebody's variable
 # Tests:  tests/test_config_write.py, tests/test_config.py
 # ----------------------------------------------------------------------------
@@ -9374,8 +9412,10 @@ LOCK_WAIT_S, LOCK_POLL_S = 30.0, 0.05
 KEEP_BACKUPS, KEEP_BACKUPS_S = 20, 30 * 86400.0
 TEMPORARY = ".mcp-lazy-"
 
-Order = record("Order", "action relay wanted unwanted dry_run recover in_place keep_backups", "What one command wants done")
-Found = record("Found", "raw facts document registration metadata_raw metadata", "A registration, and the file it was read from")
+Order = record("Order", "action relay wanted unwanted dry_run recover in_place keep_backups",
+               "What one command wants done")
+Found = record("Found", "raw facts document registration metadata_raw metadata",
+               "A registration, and the file it was read from")
 
 
 class BadRecord(LazyError):
@@ -9388,7 +9428,8 @@ class Conflict(LazyError):
 
 def changed_meanwhile(target):
     """The Conflict for a file that another program has written since it was read."""
-    return Conflict("%s changed during editing; it was left as it is now. Close the program that writes it, and try again" % target.path)
+    return Conflict("%s changed during editing; it was left as it is now. Close the program that writes it,"
+                    " and try again" % target.path)
 
 
 class Interrupt:
@@ -9442,7 +9483,8 @@ class Target:
 
     def backups(self):
         """The names of its backups, oldest first."""
-        return [name for name in folder_names(self.state_dir + "/backups") if name[:33] == self.key + "-" and name[-4:] == ".bak"]
+        return [name for name in folder_names(self.state_dir + "/backups")
+                if name[:33] == self.key + "-" and name[-4:] == ".bak"]
 
 
 # -- reading -------------------------------------------------------------------------
@@ -9501,8 +9543,9 @@ def registration_status(target, relay):
     found = find_target(target)
     entry, metadata = found.registration, found.metadata
     wrapped = is_wrapped(entry, metadata) or is_relay(entry.command, relay)
-    report = {"client": target.client.name, "file": target.path, "server": target.server, "managed": metadata is not None,
-              "wrapped": wrapped, "recoverable": metadata is None and is_recoverable(entry, relay), "backups": len(target.backups())}
+    report = {"client": target.client.name, "file": target.path, "server": target.server,
+              "managed": metadata is not None, "wrapped": wrapped,
+              "recoverable": metadata is None and is_recoverable(entry, relay), "backups": len(target.backups())}
     if wrapped:
         report["relay"] = entry.command
     if metadata is not None and not is_wrapped(entry, metadata):
@@ -9530,7 +9573,8 @@ def change_registration(target, order, interrupt):
         is_atomic = commit(target, order, plan, found, result)
         return report_of(target, order, plan, found, is_atomic)
     except OSError as error:
-        raise LazyError("cannot write in %s: %s; %s is as it was" % (target.state_dir, error.strerror or error, target.path)) from None
+        raise LazyError("cannot write in %s: %s; %s is as it was" % (
+            target.state_dir, error.strerror or error, target.path)) from None
     finally:
         close_quietly(lock)
 
@@ -9552,8 +9596,9 @@ def plan_of(found, order):
             return plan_unwrap(found.registration, found.metadata)
         if order.recover:
             return plan_recovery(found.registration, order.relay)
+        can_recover = is_recoverable(found.registration, order.relay)
         raise NotOurs("server %r is not managed here%s" % (found.registration.name, (
-            ": unwrap --recover takes a relay out without its record" if is_recoverable(found.registration, order.relay) else "")))
+            ": unwrap --recover takes a relay out without its record" if can_recover else "")))
     if order.action == "reapply" and found.metadata is None:
         raise NotOurs("server %r was never wrapped here: use wrap" % found.registration.name)
     return plan_wrap(found.registration, found.metadata, order.relay, order.wanted, order.unwanted)
@@ -9608,12 +9653,15 @@ def is_locked(target):
 
 
 def commit(target, order, plan, found, result):
-    """Write what has to be written, in the order of D8.1: True, or False where the file was not exchanged in one step. None: no change."""
+    """Write what has to be written, in the order of D8.1.
+
+    True, or False where the file was not exchanged in one step. None: no change.
+    """
     is_new = result.raw != found.raw
     must_be_as_read(target, found)
     if is_new and found.facts.links > 1 and not order.in_place:
-        raise LazyError("%s has %d hard links; --in-place writes into the file itself, which is not safe against a crash" % (
-            target.path, found.facts.links))
+        raise LazyError("%s has %d hard links; --in-place writes into the file itself,"
+                        " which is not safe against a crash" % (target.path, found.facts.links))
     if is_new:
         write_backup(target, found.raw)
     keeps = order.action != "unwrap"
@@ -9627,13 +9675,15 @@ def commit(target, order, plan, found, result):
         if keeps:
             restore_metadata(target, found.metadata_raw)
         if isinstance(error, OSError):
-            where = target.path if str(error.strerror).startswith("its ") else target.folder  # its owner, its attributes
-            raise LazyError("cannot write %s: %s; %s is as it was" % (where, error.strerror or error, target.path)) from None
+            own = str(error.strerror).startswith("its ")  # its owner, its attributes
+            raise LazyError("cannot write %s: %s; %s is as it was" % (
+                target.path if own else target.folder, error.strerror or error, target.path)) from None
         raise
     if not keeps and found.metadata_raw is not None:
         trouble = remove_file(target.metadata_path)
         if trouble:
-            raise LazyError("%s is restored, but its record %s cannot be removed: %s" % (target.path, target.metadata_path, trouble))
+            raise LazyError("%s is restored, but its record %s cannot be removed: %s" % (
+                target.path, target.metadata_path, trouble))
     if is_new:
         prune_backups(target, order.keep_backups, keeps)
     return is_atomic
@@ -9704,10 +9754,11 @@ def put_in_place(target, found, raw):
     if found.facts.links > 1:
         must_be_as_read(target, found)
         if not write_over(target.path, raw, found.facts, found.raw):
-            raise LazyError("%s is damaged, it could not be written to its end; its newest backup in %s/backups is whole" % (
-                target.path, target.state_dir))
+            raise LazyError("%s is damaged, it could not be written to its end; its newest backup in %s/backups"
+                            " is whole" % (target.path, target.state_dir))
         return False
-    temporary = "%s/%s%s-%s-%s-%s" % (target.folder, TEMPORARY, target.key, target.file_key[:8], short_digest(found.raw), short_digest(raw))
+    temporary = "%s/%s%s-%s-%s-%s" % (target.folder, TEMPORARY, target.key, target.file_key[:8],
+                                      short_digest(found.raw), short_digest(raw))
     part = temporary + ".part"
     try:
         write_beside(target.path, part, raw, found.facts)
@@ -9728,7 +9779,10 @@ def put_in_place(target, found, raw):
 
 
 def check_displaced(target, found, temporary, ours):
-    """Remove the displaced file if it is the one that was read; else put it back. Conflict. ours: FileFacts and bytes of the new file."""
+    """Remove the displaced file if it is the one that was read; else put it back. Conflict.
+
+    ours: FileFacts and bytes of the new file.
+    """
     if is_file(temporary, found.facts, found.raw):
         close_quietly_unlink(temporary)
         return
@@ -9737,8 +9791,8 @@ def check_displaced(target, found, temporary, ours):
     except OSError:
         good = False
     if not good:
-        raise Conflict("%s was written twice while it was edited: compare it with %s, which is another program's version, and remove that" % (
-            target.path, temporary))
+        raise Conflict("%s was written twice while it was edited: compare it with %s,"
+                       " which is another program's version, and remove that" % (target.path, temporary))
     close_quietly_unlink(temporary)
     raise changed_meanwhile(target)
 
@@ -9750,7 +9804,8 @@ def is_file(path, facts, raw):
     except OSError:
         now = file_identity(path)
         now_raw = raw if now is not None and (now.size, now.mtime_ns) == (facts.size, facts.mtime_ns) else None
-    return now_raw == raw and (now.dev, now.ino, now.mode, now.uid, now.gid) == (facts.dev, facts.ino, facts.mode, facts.uid, facts.gid)
+    return now_raw == raw and all(
+        getattr(now, name) == getattr(facts, name) for name in ("dev", "ino", "mode", "uid", "gid"))
 
 
 def settle_leftovers(target):
@@ -9775,9 +9830,10 @@ def digest_of(path):
 
 
 def put_back(target, path, ours):
-    """Another program's version that a killed run displaced goes back where ours still stands; else LazyError, both stay."""
+    """Another program's version, displaced by a killed run, goes back where ours still stands; else LazyError, both stay."""
     if digest_of(target.path) != ours or not exchange(path, target.path) or digest_of(path) != ours:
-        raise LazyError("%s holds a version of %s that a killed run displaced: compare the two, then remove it" % (path, target.path))
+        raise LazyError("%s holds a version of %s that a killed run displaced: compare the two, then remove it"
+                        % (path, target.path))
 
 
 # -- what is there ---------------------------------------------------------------------
@@ -9809,7 +9865,8 @@ def file_rows(client, path, state_dir, relay):
         for project in [None] + (list(projects) if isinstance(projects, dict) else []):
             for server, found in registrations_of(document, client, project).items():
                 rows.append(server_row(Target(client, path, project, server, state_dir), found, relay))
-        trouble = strict_trouble(client, document) and "%s will not load it: it has %s" % (client.name, strict_trouble(client, document))
+        trouble = strict_trouble(client, document)
+        trouble = trouble and "%s will not load it: it has %s" % (client.name, trouble)
     except LazyError as error:
         trouble = str(error)
         trouble = trouble[len(place.path) + 2:] if trouble.startswith(place.path + ": ") else trouble
@@ -9820,8 +9877,8 @@ def file_rows(client, path, state_dir, relay):
 
 def empty_row(target, problem=None):
     row = dict.fromkeys(("project", "kind", "relay", "registration", "record"))
-    row.update({"client": target.client.name, "file": target.path, "project": target.project, "server": target.server or None,
-                "wrapped": False, "managed": False, "problem": problem})
+    row.update({"client": target.client.name, "file": target.path, "project": target.project,
+                "server": target.server or None, "wrapped": False, "managed": False, "problem": problem})
     return row
 
 
@@ -9840,7 +9897,8 @@ def server_row(target, found, relay):
             row["managed"] = row["record"] is not None
             row["wrapped"] = row["wrapped"] or is_wrapped(found, row["record"])
         except LazyError as error:
-            row.update({"problem": str(error), "record": target.metadata_path if isinstance(error, BadRecord) else None})
+            row["problem"] = str(error)
+            row["record"] = target.metadata_path if isinstance(error, BadRecord) else None
         row["relay"] = found.command if row["wrapped"] else None
     return row
 
@@ -9878,7 +9936,8 @@ Health = record("Health", "enabled interval_s timeout_s idle_timeout_s wake", "h
 LogOptions = record("LogOptions", "level format dump_bodies max_body_bytes redact_keys", "logging (G15.1)")
 CacheOptions = record("CacheOptions", "strategy ttl_s max_access_count", "cache (G2.6)")
 Embed = record("Embed", "enabled max_servers", "embedServerSummaries (G16.1)")
-Transport = record("Transport", "type port host path auth_token max_payload_size allowed_origins allowed_hosts said trouble",
+Transport = record("Transport", "type port host path auth_token max_payload_size allowed_origins allowed_hosts said"
+                   " trouble",
                    "G12.1; said: the fields of SETTINGS that the file gives, and the environment cannot change (G1.6);"
                    " trouble: why there is no token although the file names one, which is no matter but for http")
 Permissions = record("Permissions", "default rules", "default: allow, deny or None; rules: the last that matches wins")
@@ -10090,7 +10149,8 @@ class Reading:
         words = [work(word, "command") for word in words]
         if not words or not words[0].strip():
             raise table.wrong("command", "names no program")
-        said = words if len(words) > 1 else words[0].split()  # a whole command line in one text does not start, but is told
+        # A whole command line in one text does not start, but is told.
+        said = words if len(words) > 1 else words[0].split()
         for word, following in zip(said[1:], said[2:] + ["-"]):
             name, equals, value = word.partition("=")
             if name[:1] == "-" and any(part in name.upper().encode("utf-8", "replace") for part in SECRET_NAME_PARTS):
@@ -10230,7 +10290,8 @@ def read_hub_config(raw, path, environment, read_file):
         trouble = fields["transport"].trouble
         fields["transport"].trouble = trouble and "%s: %s%s" % (path, line_of(document, trouble), trouble)
     except (WrongMember, JsonTextError) as error:
-        place = "line %d, column %d: " % (error.line, error.column) if isinstance(error, JsonTextError) else line_of(document, error)
+        place = "line %d, column %d: " % (error.line, error.column) if isinstance(error, JsonTextError) \
+            else line_of(document, error)
         raise LazyError("%s: %s%s" % (path, place, error)) from None
     return HubConfig(*[fields[field] for field in HubConfig.__slots__])
 
@@ -10263,8 +10324,9 @@ def hub_fields(table, reading):
             said["authToken"], trouble = None, error
     reached = Table(said, "transport")
     found = {field: reached.get(member, kind, default) for member, field, kind, default in SETTINGS.values()}
-    found.update(allowed_hosts=reached.get("allowedHosts", TEXTS, []), allowed_origins=reached.get("allowedOrigins", TEXTS, []),
-                 said=frozenset(fields), trouble=trouble)
+    found.update(
+        allowed_hosts=reached.get("allowedHosts", TEXTS, []), said=frozenset(fields),
+        allowed_origins=reached.get("allowedOrigins", TEXTS, []), trouble=trouble)
     return {
         "request_timeout_s": limit_s, "transport": Transport(*map(found.get, Transport.__slots__)),
         "health": Health(health.get("enabled", A_FLAG, True), health.get("interval", whole(100, unit=1000), 30.0),
@@ -10320,8 +10382,9 @@ def with_overrides(config, flags, environment):
     transport = replaced(config.transport, **changes)
     if transport.type == "http" and transport.auth_token is None and config.transport.trouble:
         raise LazyError(config.transport.trouble)
-    return replaced(config, request_timeout_s=changes.get("request_timeout_s", config.request_timeout_s), transport=transport,
-                    warnings=config.warnings + warnings, secrets=config.secrets | tokens.secrets)
+    return replaced(
+        config, request_timeout_s=changes.get("request_timeout_s", config.request_timeout_s), transport=transport,
+        warnings=config.warnings + warnings, secrets=config.secrets | tokens.secrets)
 
 
 def glob_matches(pattern, text):
@@ -10776,8 +10839,16 @@ ROUND_MEMBERS = ("_meta", "inputResponses", "requestState")
 ANEW = "; send the call anew, without requestState and inputResponses"
 
 
+def exact_form(raw):
+    """One text for all spellings of a JSON value. ValueError, RecursionError."""
+    return canonical(parse_json(raw, exact=True))
+
+
 class Dialogue:
-    """One request of a client of 2026-07-28. offers: what can be asked (dict); progress: the raw token of its newest request."""
+    """One request of a client of 2026-07-28.
+
+    offers: what can be asked (dict); progress: the raw token of its newest request.
+    """
     __slots__ = ("offers", "progress", "_method", "_parts", "_work", "_questions", "_news", "_count")
 
     def __init__(self, method, parts, offers):
@@ -10843,8 +10914,7 @@ class Dialogue:
         theirs = {name: raw for name, raw in parts.items() if name not in ROUND_MEMBERS}
         try:
             return method == self._method and theirs.keys() == self._parts.keys() and all(
-                raw == theirs[name] or canonical(parse_json(raw, exact=True)) == canonical(parse_json(theirs[name], exact=True))
-                for name, raw in self._parts.items())
+                raw == theirs[name] or exact_form(raw) == exact_form(theirs[name]) for name, raw in self._parts.items())
         except (ValueError, RecursionError):  # too deep to be compared but by its text
             return False
 
@@ -10902,7 +10972,7 @@ class Dialogues:
 
 
 def carrier_of(upstream, method, dialogue=None):
-    """What asks the client (`ask`, `withdraw`) for a server: a call of it, or the client's connection; None if neither can."""
+    """What asks the client (`ask`, `withdraw`) for a server: a call of it, or the client's connection; None: neither can."""
     wanted, face = ASKABLE.get(method), upstream.hub.face
     able = [one for one in ([dialogue] if dialogue is not None else reversed(upstream.callers)) if wanted in one.offers]
     if able:
@@ -10913,24 +10983,26 @@ def carrier_of(upstream, method, dialogue=None):
 def answer_server(upstream, session, env, line):
     """A request of a server with a handshake: handed to the client if that can answer it (G4.3)."""
     carrier = carrier_of(upstream, env.method)
+    can_wait = "roots" in upstream.declared and not upstream.calls and len(session.held) < MOST_HELD
     if env.method == "ping":
         session.answer(env.id_raw, False, b"{}")
     elif carrier is not None:
         session.was_asked = True
         session.asking[env.id_key] = upstream.hub.tasks.start(_pass_on(carrier, session, env, line))
-    elif env.method == "roots/list" and "roots" in upstream.declared and not upstream.calls and len(session.held) < MOST_HELD:
+    elif env.method == "roots/list" and can_wait:
         session.held.append((env, line))
     elif env.method == "roots/list":
         session.answer(env.id_raw, False, NO_ROOTS)
     else:
-        session.answer(env.id_raw, True, error_object(METHOD_NOT_FOUND, "the hub's client does not offer %s" % env.method))
+        error = error_object(METHOD_NOT_FOUND, "the hub's client does not offer %s" % env.method)
+        session.answer(env.id_raw, True, error)
 
 
 NO_ROOTS = b'{"roots":[]}'
 
 
 async def _pass_on(carrier, session, env, line):
-    """While the client thinks, the server is not silent: it waits. When its calls are over, the client is told to forget it."""
+    """While the client thinks, the server is not silent: it waits. Once its calls are over, the client is to forget it."""
     key, future = carrier.ask(env.method, members(line).get("params"))
     try:
         session.answer(env.id_raw, False, await future)
@@ -10959,14 +11031,16 @@ async def ask_client(upstream, raw, dialogue):
             elif method == "roots/list":
                 answers[key] = NO_ROOTS
             else:
-                raise HubError("%s asks the client for %s, which it does not offer" % (upstream.name, printable(str(method))),
-                               "TOOL_ERROR", None, "call it from a client that offers this")
+                text = "%s asks the client for %s, which it does not offer" % (upstream.name, printable(str(method)))
+                raise HubError(text, "TOOL_ERROR", None, "call it from a client that offers this")
         for key, _, _, future in asked:
             answers[key] = await future
     except (ValueError, KeyError, TypeError):
-        raise HubError("%s answered with questions that are none" % upstream.name, "SERVER_UNREACHABLE", None, None) from None
+        text = "%s answered with questions that are none" % upstream.name
+        raise HubError(text, "SERVER_UNREACHABLE", None, None) from None
     except PeerError as error:
-        raise HubError("the client did not answer what %s asks: %s" % (upstream.name, error), "TOOL_ERROR", None, None) from None
+        text = "the client did not answer what %s asks: %s" % (upstream.name, error)
+        raise HubError(text, "TOOL_ERROR", None, None) from None
     finally:
         for _, carrier, key, future in asked:
             if not future.done:
@@ -10988,7 +11062,8 @@ class Subscriptions:
         kinds = {kind: True for kind in granted if wanted.get(kind) is True}
         closed = Future()
         self._open[id_raw] = (kinds, closed)
-        self._tell(id_raw, "notifications/subscriptions/acknowledged", b'"notifications":%s,' % canonical(kinds).encode("ascii"))
+        told = b'"notifications":%s,' % canonical(kinds).encode("ascii")
+        self._tell(id_raw, "notifications/subscriptions/acknowledged", told)
         try:
             await closed
         finally:
