@@ -9092,7 +9092,7 @@ def is_recoverable(found, relay):
 # -- plans -------------------------------------------------------------------------
 
 def original_of(found):
-    """(command, args) behind the relay in a wrapped registration, without options of the relay's that somebody added."""
+    """(command, args) behind the relay in a wrapped registration, without options of the relay that somebody added."""
     words = list(found.args or ())
     if words and words[0][:1] in ("-", b"-"):
         try:
@@ -9830,7 +9830,7 @@ def digest_of(path):
 
 
 def put_back(target, path, ours):
-    """Another program's version, displaced by a killed run, goes back where ours still stands; else LazyError, both stay."""
+    """Another program's version that a killed run displaced goes back where ours stands; else LazyError, both stay."""
     if digest_of(target.path) != ours or not exchange(path, target.path) or digest_of(path) != ours:
         raise LazyError("%s holds a version of %s that a killed run displaced: compare the two, then remove it"
                         % (path, target.path))
@@ -10972,7 +10972,7 @@ class Dialogues:
 
 
 def carrier_of(upstream, method, dialogue=None):
-    """What asks the client (`ask`, `withdraw`) for a server: a call of it, or the client's connection; None: neither can."""
+    """What asks the client (`ask`, `withdraw`) for a server: a call of it, or the client's connection, or None."""
     wanted, face = ASKABLE.get(method), upstream.hub.face
     able = [one for one in ([dialogue] if dialogue is not None else reversed(upstream.callers)) if wanted in one.offers]
     if able:
@@ -11002,7 +11002,7 @@ NO_ROOTS = b'{"roots":[]}'
 
 
 async def _pass_on(carrier, session, env, line):
-    """While the client thinks, the server is not silent: it waits. Once its calls are over, the client is to forget it."""
+    """While the client thinks, the server is not silent: it waits. Its calls over, the client is told to forget it."""
     key, future = carrier.ask(env.method, members(line).get("params"))
     try:
         session.answer(env.id_raw, False, await future)
@@ -11036,11 +11036,9 @@ async def ask_client(upstream, raw, dialogue):
         for key, _, _, future in asked:
             answers[key] = await future
     except (ValueError, KeyError, TypeError):
-        text = "%s answered with questions that are none" % upstream.name
-        raise HubError(text, "SERVER_UNREACHABLE", None, None) from None
+        raise HubError("%s answered with questions that are none" % upstream.name, "SERVER_UNREACHABLE") from None
     except PeerError as error:
-        text = "the client did not answer what %s asks: %s" % (upstream.name, error)
-        raise HubError(text, "TOOL_ERROR", None, None) from None
+        raise HubError("the client did not answer what %s asks: %s" % (upstream.name, error), "TOOL_ERROR") from None
     finally:
         for _, carrier, key, future in asked:
             if not future.done:
@@ -11142,7 +11140,8 @@ HUB_MARK = b"MCP_LAZY_HUB"
 def spawn_trouble(server, error):
     """Why it does not start. A whole command line in one text, as people write it, is shown as it has to be written."""
     argv, words = server.argv, server.argv[0].split()
-    if len(argv) == 1 and len(words) > 1 and not word_stat(argv[0], 0) and ("/" not in words[0] or word_stat(words[0], 0)):
+    is_line = len(argv) == 1 and len(words) > 1 and not word_stat(argv[0], 0)
+    if is_line and ("/" not in words[0] or word_stat(words[0], 0)):
         error = 'no program is called "%s"; the words behind its name are an array: "command": %s, "args": [%s]' % (
             argv[0], canonical(words[0]), ", ".join(map(canonical, words[1:])))
     return "%s cannot be started: %s" % (server.name, error)
@@ -11176,12 +11175,14 @@ class UpstreamDriver:
         if server.cwd:  # posix_spawn cannot change the folder
             argv = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', server.cwd] + argv
         is_file = server.stderr not in ("inherit", "log", None)
-        self.options = RunOptions(argv, recorded_command(server.argv), cache_dir, None, [], MAX_LINE_BYTES, None, False, "text",
-                                  server.stderr if is_file else None, server.stderr == "inherit", None, 0)
+        self.options = RunOptions(
+            argv, recorded_command(server.argv), cache_dir, None, [], MAX_LINE_BYTES, None, False, "text",
+            server.stderr if is_file else None, server.stderr == "inherit", None, 0)
         self.loop, self._all, self.processes = hub.loop, hub.processes, self
         self.sink, self.journal = Sinkhole(server.name, hub.log, server.stderr == "log"), hub
         self._environment = dict(own_environment())
-        self._environment.update((filesystem_bytes(name), filesystem_bytes(value)) for name, value in (server.env or {}).items())
+        for name, value in (server.env or {}).items():
+            self._environment[filesystem_bytes(name)] = filesystem_bytes(value)
         self._environment[HUB_MARK] = hub.mark
 
     def spawn(self, argv, fds):
@@ -11189,7 +11190,8 @@ class UpstreamDriver:
 
     def stderr_tail(self):
         """The end of the server's stderr, wherever that goes; b"" where it is not ours to see."""
-        return bytes(self.sink.tail) or (file_tail(self.options.stderr_log, STDERR_KEPT_BYTES) if self.options.stderr_log else b"")
+        path = self.options.stderr_log
+        return bytes(self.sink.tail) or (file_tail(path, STDERR_KEPT_BYTES) if path else b"")
 
     def kill_group(self, pid, signum):
         return self._all.kill_group(pid, signum)
@@ -11198,12 +11200,13 @@ class UpstreamDriver:
 class HubSession(Checked):
     """The session with one running server of the hub.
 
-    progress: {token: callback}; asking: {id: task} of its own requests that the client has not answered; is_ready: its handshake is
-    over; has_answered: a request behind it; is_silent: it did not answer a ping; last_read: a Future, set when nothing more is read, to
-    whether a request was open then; is_modern: it speaks 2026-07-28; was_asked: the client was asked for it; held: its questions
-    (envelope, line) that wait for a call to carry them.
+    progress: {token: callback}; asking: {id: task} of its own requests that the client has not answered; is_ready:
+    its handshake is over; has_answered: a request behind it; is_silent: it did not answer a ping; last_read: a
+    Future, set when nothing more is read, to whether a request was open then; is_modern: it speaks 2026-07-28;
+    was_asked: the client was asked for it; held: its questions (envelope, line) that wait for a call to carry them.
     """
-    __slots__ = ("progress", "asking", "held", "was_asked", "is_ready", "has_answered", "is_silent", "is_modern", "last_read", "noise", "_upstream")
+    __slots__ = ("progress", "asking", "held", "was_asked", "is_ready", "has_answered", "is_silent", "is_modern",
+                 "last_read", "noise", "_upstream")
 
     # Little at a time: one server that floods would hold up the answers of all others.
     id_prefix, read_bytes = "hub-", 16 * 1024
@@ -11321,13 +11324,15 @@ class Catalogue:
     __slots__ = ("_hub", "_upstream", "_known", "_store", "_since_s", "_uses")
 
     def __init__(self, hub, upstream):
-        self._hub, self._upstream, self._known, self._store, self._since_s, self._uses = hub, upstream, None, None, 0.0, 0
+        self._hub, self._upstream, self._known, self._store = hub, upstream, None, None
+        self._since_s, self._uses = 0.0, 0
 
     def used(self):
-        """Is it known well enough for one more use? With cache.ttl or maxAccessCount the server is asked again (G2.6)."""
+        """Is it known well enough for another use? With cache.ttl or maxAccessCount the server is asked again (G2.6)."""
         cache, self._uses = self._hub.config.cache, self._uses + 1
         is_old = cache.ttl_s and self._since_s and monotonic_s() - self._since_s > cache.ttl_s
-        return self._known is not None and not is_old and not (cache.max_access_count and self._uses > cache.max_access_count)
+        is_used_up = cache.max_access_count and self._uses > cache.max_access_count
+        return self._known is not None and not is_old and not is_used_up
 
     def _keep(self, pages):
         self._known, self._since_s, self._uses = commands_of(pages), monotonic_s(), 0
@@ -11342,7 +11347,7 @@ class Catalogue:
         return self._store
 
     def commands(self, declared):
-        """[tool (dict)] for a client with these capabilities, None if nothing is known: its own entry first, else the newest."""
+        """[tool (dict)] for a client with these capabilities, of its own entry or the newest; None: nothing is known."""
         if self._known is None:
             store = self._opened()
             entries = store.recording.entries if store is not None else {}
@@ -11356,7 +11361,8 @@ class Catalogue:
         self._keep(pages)
         left_out = sum(len(elements(members(raw).get("tools", b"[]"))) for raw in pages) - len(self._known)
         if left_out:
-            self._hub.log.event("info", "%d entries of its tools have no name and are left out" % left_out, wall_s(), server=self._upstream.name)
+            text = "%d entries of its tools have no name and are left out" % left_out
+            self._hub.log.event("info", text, wall_s(), server=self._upstream.name)
         self.record(session, "tools/list", pages)
 
     def record(self, session, method, pages):
@@ -11372,7 +11378,8 @@ class Catalogue:
 
     def _save(self, dirty):
         if not self._store.save(dirty, monotonic_s()):  # another process holds its lock
-            self._hub.loop.set_timer("save-" + self._upstream.name, monotonic_s() + LOCK_RETRY_S, lambda: self._save(set()))
+            due_s = monotonic_s() + LOCK_RETRY_S
+            self._hub.loop.set_timer("save-" + self._upstream.name, due_s, lambda: self._save(set()))
 
 
 def hub_keys(declared):
@@ -11389,8 +11396,8 @@ def newest_tools(entries, keys):
 
 class Upstream:
     """One server of the hub: its state, its process, what is known of its commands."""
-    __slots__ = ("server", "state", "error", "latency_ms", "checked_s", "calls", "callers", "used_s", "declared", "hub", "_session", "_driver",
-                 "_starting", "_stopped", "catalogue", "_backoff", "_relisting")
+    __slots__ = ("server", "state", "error", "latency_ms", "checked_s", "calls", "callers", "used_s", "declared",
+                 "hub", "_session", "_driver", "_starting", "_stopped", "catalogue", "_backoff", "_relisting")
 
     def __init__(self, hub, server):
         self.server, self.hub = server, hub
@@ -11405,9 +11412,11 @@ class Upstream:
     def become(self, state, error=None, took_s=None):
         """The only writer of `state`; says it in the log. took_s: how long a start took."""
         if state != self.state:
-            self.hub.log.event("error" if state == FAILING_UP else "debug", "server %s is %s" % (self.name, state), wall_s(), event="server_state",
-                                server=self.name, state=state, reason=str(error) if error else None,
-                                attempt=self._backoff.failures or None, durationMs=None if took_s is None else int(took_s * 1000))
+            self.hub.log.event(
+                "error" if state == FAILING_UP else "debug", "server %s is %s" % (self.name, state), wall_s(),
+                event="server_state", server=self.name, state=state, reason=str(error) if error else None,
+                attempt=self._backoff.failures or None,
+                durationMs=None if took_s is None else int(took_s * 1000))
         self.state, self.error = state, error
         self.checked_s = wall_s()
 
@@ -11430,7 +11439,7 @@ class Upstream:
     async def listed(self, dialogue=None):
         """`commands`, from the server itself where nothing is known. HubError."""
         if self.commands() is None or not self.catalogue.used():
-            await self.hub.gate.passed(self._counted(discover(self), dialogue))
+            await self.hub.gate.passed(counted(self, discover(self), dialogue))
         return self.commands() or []
 
     # -- the process
@@ -11455,7 +11464,8 @@ class Upstream:
         try:
             return await (within(self.hub.tasks, patience_s, self._starting) if patience_s else self._starting)
         except Silence:
-            raise HubError("%s is still starting" % self.name, "SERVER_TIMEOUT", None, "try again in a moment") from None
+            text, advice = "%s is still starting" % self.name, "try again in a moment"
+            raise HubError(text, "SERVER_TIMEOUT", None, advice) from None
 
     async def _start(self):
         while self._stopped is not None:
@@ -11466,7 +11476,8 @@ class Upstream:
         self.become(STARTING_UP)
         del self.driver().sink.tail[:]
         limit_s = self.server.start_timeout_s
-        late = HubError("%s did not answer its handshake within %g s (startTimeout)" % (self.name, limit_s), "SERVER_TIMEOUT", None, None)
+        late = HubError("%s did not answer its handshake within %g s (startTimeout)" % (self.name, limit_s),
+                        "SERVER_TIMEOUT")
         try:
             try:
                 session = self._session = HubSession(self.driver(), self)
@@ -11487,12 +11498,11 @@ class Upstream:
     async def _failed_start(self, error, start_s):
         """End what was started; the HubError with what its stderr said."""
         session = self._session
-        exit_text, noise = (session.exited.value if session.exited.done else None, session.noise) if session else (None, "")
+        exit_text = session.exited.value if session is not None and session.exited.done else None
+        noise = session.noise if session is not None else ""
         await self._end()
-        tail, text = self.stderr_end(), str(error) + ("; its stdout is no JSON-RPC, it begins: %s" % printable(noise) if noise else "")
-        code, suggestion = classify_failure(tail or "", exit_text, "start") if error.code in ("SERVER_CRASHED", "SERVER_TIMEOUT") else (error.code, error.suggestion)
-        failed = HubError(text, code, tail, None if noise and code == "SERVER_TIMEOUT" else suggestion)
-        self._backoff.failed(text, monotonic_s())
+        failed = failed_start(error, self.stderr_end(), exit_text, noise)
+        self._backoff.failed(str(failed), monotonic_s())
         self.become(FAILING_UP, failed, monotonic_s() - start_s)
         return failed
 
@@ -11514,7 +11524,8 @@ class Upstream:
         else:  # servers may end when they have done their work
             self._backoff.succeeded()
         is_crash = was_open or not session.has_answered or text != CLEAN_EXIT
-        error = HubError("%s ended by itself (%s)" % (self.name, text), "SERVER_CRASHED", self.stderr_end() if is_crash else None, None)
+        tail = self.stderr_end() if is_crash else None
+        error = HubError("%s ended by itself (%s)" % (self.name, text), "SERVER_CRASHED", tail)
         self.become(FAILING_UP if is_crash else ASLEEP_UP, error)
         self._close(session)
         stopped, self._stopped = self._stopped, None
@@ -11523,7 +11534,8 @@ class Upstream:
     def _close(self, session):
         if self._session is session:  # else somebody else was quicker
             self._session = None
-            session.fail(PeerError("the server was stopped" if self.state == STOPPING_UP else "the server ended without an answer"))
+            was_stopped = self.state == STOPPING_UP
+            session.fail(PeerError("the server was stopped" if was_stopped else "the server ended without an answer"))
             session.withdraw()
             session.close()
             self.driver().sink.end()
@@ -11532,11 +11544,11 @@ class Upstream:
         """It takes or gives nothing more although it runs: it has to go (G9.2)."""
         if session is self._session and self.state == LIVE_UP and not session.exited.done:
             self._backoff.failed(why, monotonic_s())
-            self.become(FAILING_UP, HubError("%s %s" % (self.name, why), "SERVER_CRASHED", self.stderr_end(), None))
+            self.become(FAILING_UP, HubError("%s %s" % (self.name, why), "SERVER_CRASHED", self.stderr_end()))
             self.hub.tasks.start(self._end())
 
     async def stop(self, why="the hub ended"):
-        """The ladder; the state is asleep behind it. What is dead already is closed. why: for calls that are open still."""
+        """The ladder; the state is asleep behind it. What is dead already is closed. why: for calls still open."""
         if self._session is not None:
             self._session.fail(PeerError(why))
         if self._stopped is not None:
@@ -11594,26 +11606,14 @@ class Upstream:
         else:
             self.hub.tasks.start(self.stop())
 
-    async def _counted(self, coroutine, dialogue):
-        """Its result; a reload and an idle stop wait for it. dialogue: of the client that may be asked meanwhile, or None."""
-        self.calls += 1
-        self.callers += [dialogue] if dialogue is not None else []
-        try:
-            return await coroutine
-        finally:
-            self.calls -= 1
-            if dialogue is not None:
-                self.callers.remove(dialogue)
-            self.touch()
-
     async def request(self, named, params_raw, progress=None, dialogue=None):
-        """The raw result of a request of a client. HubError; Refused for the server's own error. named: as for `quietly`."""
+        """The raw result of a client's request. HubError; Refused for a server's own error. named: as in `quietly`."""
         async def ask():
             session = await self.live()
             if session.held:
                 await ask_held(self, session)
             return await in_rounds(self, session, named, params_raw, (progress, dialogue))
-        return await self._counted(ask(), dialogue)
+        return await counted(self, ask(), dialogue)
 
     # -- what it says by itself
 
@@ -11634,9 +11634,33 @@ class Upstream:
         try:
             await list_tools(self, session)
         except HubError as error:
-            self.hub.log.event("info", "the tools of %s were not read again: %s" % (self.name, error), wall_s(), server=self.name)
+            text = "the tools of %s were not read again: %s" % (self.name, error)
+            self.hub.log.event("info", text, wall_s(), server=self.name)
         finally:
             self._relisting = False
+
+
+async def counted(upstream, coroutine, dialogue):
+    """Its result; a reload and an idle stop wait for it. dialogue: of the client that may be asked meanwhile."""
+    upstream.calls += 1
+    upstream.callers += [dialogue] if dialogue is not None else []
+    try:
+        return await coroutine
+    finally:
+        upstream.calls -= 1
+        if dialogue is not None:
+            upstream.callers.remove(dialogue)
+        upstream.touch()
+
+
+def failed_start(error, tail, exit_text, noise):
+    """The HubError of a start that failed, by the end of its stderr. noise: the first of a stdout that is no JSON."""
+    text, code, suggestion = str(error), error.code, error.suggestion
+    if noise:
+        text += "; its stdout is no JSON-RPC, it begins: %s" % printable(noise)
+    if code in ("SERVER_CRASHED", "SERVER_TIMEOUT"):
+        code, suggestion = classify_failure(tail or "", exit_text, "start")
+    return HubError(text, code, tail, None if noise and code == "SERVER_TIMEOUT" else suggestion)
 
 
 def not_now(error, wait_ms):
@@ -11650,9 +11674,10 @@ def not_now(error, wait_ms):
 def first_state(hub, server):
     """(state, HubError or None) of a server that nobody has used yet."""
     if server.error or hub.is_nested:
-        return "error", HubError(server.error or "this hub is one of its own servers", "INVALID_COMMAND", None, hub.advice())
+        text = server.error or "this hub is one of its own servers"
+        return "error", HubError(text, "INVALID_COMMAND", None, hub.advice())
     if server.kind == "remote":
-        return "unsupported", HubError("remote servers are not part of this version", "SERVER_UNREACHABLE", None, None)
+        return "unsupported", HubError("remote servers are not part of this version", "SERVER_UNREACHABLE")
     return ASLEEP_UP, None
 
 
@@ -11663,46 +11688,56 @@ async def shake_hands(upstream, session):
     try:
         raw = await session.request("initialize", params)
         if not is_handshake(raw):
-            raise HubError("%s answered its handshake without a protocolVersion" % upstream.name, "SERVER_UNREACHABLE", None, None)
+            raise HubError("%s answered its handshake without a protocolVersion" % upstream.name, "SERVER_UNREACHABLE")
         session.notify("notifications/initialized")
     except Refused as error:
         if error.rpc_code not in (UNSUPPORTED_VERSION, METHOD_NOT_FOUND):
             raise refused_handshake(upstream, error) from None
         session.is_modern, raw = True, await discovered(upstream, session, error)
     except PeerError as error:
-        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED", None, None) from None
+        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED") from None
     upstream.catalogue.record(session, OPENING["modern" if session.is_modern else "legacy"], [bytes(raw)])
 
 
 def refused_handshake(upstream, error):
-    return HubError("%s refused the handshake: %s" % (upstream.name, error_text({"error": error.raw})), "SERVER_UNREACHABLE", None, None)
+    text = "%s refused the handshake: %s" % (upstream.name, error_text({"error": error.raw}))
+    return HubError(text, "SERVER_UNREACHABLE")
 
 
 async def discovered(upstream, session, refusal):
-    """The raw result of `server/discover`; refusal: its answer to the handshake. HubError where it does not speak 2026-07-28."""
+    """The raw result of `server/discover`. HubError where it does not speak 2026-07-28.
+
+    refusal: its answer to the handshake.
+    """
     try:
         raw = await session.request(DISCOVER, stamped(b"{}", upstream.declared))
         versions = member_of(parse_json(raw), "supportedVersions")
     except Refused:
         versions = None
     except PeerError as error:
-        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED", None, None) from None
+        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED") from None
     if not isinstance(versions, list) or HUB_MODERN not in versions:
         raise refused_handshake(upstream, refusal)
     return raw
 
 
 def stamped(params_raw, offers):
-    """Params with what each request of 2026-07-28 has in its `_meta`; members that are there stay. offers: capabilities (dict)."""
+    """Params with what each request of 2026-07-28 has in its `_meta`; members that are there stay.
+
+    offers: capabilities (dict).
+    """
     meta = members(params_raw).get("_meta", b"{}")
-    own = {VERSION_KEY: b'"%s"' % HUB_MODERN.encode("ascii"), CLIENT_KEY: HUB_CLIENT, CAPABILITIES_KEY: canonical(offers).encode("ascii")}
-    return with_members(params_raw, {"_meta": with_members(meta, {name: own[name] for name in own.keys() - members(meta).keys()})})
+    own = {VERSION_KEY: b'"%s"' % HUB_MODERN.encode("ascii"), CLIENT_KEY: HUB_CLIENT,
+           CAPABILITIES_KEY: canonical(offers).encode("ascii")}
+    missing = {name: own[name] for name in own.keys() - members(meta).keys()}
+    return with_members(params_raw, {"_meta": with_members(meta, missing)})
 
 
 async def roots_given(upstream, session):
-    """Wait for the roots that a server asked for right behind its handshake: server-filesystem serves none before it has them.
+    """Wait for the roots that a server asked for right behind its handshake.
 
-    It has read `initialized` when it answers the ping behind it, so its question is here before.
+    Server-filesystem serves none before it has them. It has read `initialized` when it answers the ping behind it, so
+    its question is here before.
     """
     if "roots" not in upstream.declared or session.is_modern:
         return
@@ -11711,10 +11746,10 @@ async def roots_given(upstream, session):
     except (Silence, Refused):  # not all servers know it
         pass
     except PeerError as error:
-        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED", None, None) from None
+        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED") from None
     await settled(upstream, session)
     if session.last_read.done:
-        raise HubError("%s ended right behind its handshake" % upstream.name, "SERVER_CRASHED", None, None)
+        raise HubError("%s ended right behind its handshake" % upstream.name, "SERVER_CRASHED")
 
 
 async def settled(upstream, session):
@@ -11743,7 +11778,8 @@ async def discover(upstream):
     try:
         await list_tools(upstream, await upstream.live(max(upstream.patience_s(), DISCOVERY_WAIT_S)))
     except HubError as error:
-        failed = HubError(str(error), error.code if error.code in KEPT_CODES else "DISCOVERY_FAILED", error.details, error.suggestion)
+        code = error.code if error.code in KEPT_CODES else "DISCOVERY_FAILED"
+        failed = HubError(str(error), code, error.details, error.suggestion)
         failed.next_try_ms = error.next_try_ms
         raise failed from None
 
@@ -11753,21 +11789,24 @@ async def list_tools(upstream, session):
     pages, cursor = PageSet("tools/list"), b""
     while cursor is not None:
         try:
-            cursor = pages.add(await quietly(upstream, session, ("tools/list", "tools/list"), b'{"cursor":%s}' % cursor if cursor else b"{}"))
+            params = b'{"cursor":%s}' % cursor if cursor else b"{}"
+            cursor = pages.add(await quietly(upstream, session, ("tools/list", "tools/list"), params))
         except Refused as error:
             if error.rpc_code == METHOD_NOT_FOUND:  # a server of prompts or resources only
                 pages.pages, cursor = [b'{"tools":[]}'], None
                 continue
-            raise HubError("%s refused tools/list: %s" % (upstream.name, error_text({"error": error.raw})), "DISCOVERY_FAILED", None, None) from None
+            text = "%s refused tools/list: %s" % (upstream.name, error_text({"error": error.raw}))
+            raise HubError(text, "DISCOVERY_FAILED") from None
         except PeerError as error:
-            raise HubError("%s: its list of tools is not usable: %s" % (upstream.name, error), "DISCOVERY_FAILED", None, None) from None
+            text = "%s: its list of tools is not usable: %s" % (upstream.name, error)
+            raise HubError(text, "DISCOVERY_FAILED") from None
     upstream.catalogue.listed(session, pages.pages)
 
 
 async def in_rounds(upstream, session, named, params_raw, caller):
-    """As `quietly`. What a server of 2026-07-28 asks in between is asked of the client, and the request sent again with the answers.
+    """As `quietly`. What a server of 2026-07-28 asks in between is asked of the client.
 
-    caller: (progress, the Dialogue of a client of 2026-07-28 or None).
+    The request is sent again with the answers. caller: (progress, the Dialogue of a client of 2026-07-28 or None).
     """
     progress, dialogue = caller
     if session.is_modern:
@@ -11779,28 +11818,30 @@ async def in_rounds(upstream, session, named, params_raw, caller):
         if kind != b'"input_required"' or not session.is_modern:
             return understood(upstream, session, raw, kind)
         asked = with_members(params_raw, await ask_client(upstream, raw, dialogue))
-    raise HubError("%s still asks after %d rounds of %s" % (upstream.name, MOST_ROUNDS, named[1]), "SERVER_UNREACHABLE", None, None)
+    raise HubError("%s still asks after %d rounds of %s" % (upstream.name, MOST_ROUNDS, named[1]), "SERVER_UNREACHABLE")
 
 
 def understood(upstream, session, raw, kind):
     """`raw`, if a result of this type can be given to a client. HubError."""
     if kind == b'"input_required"' or session.is_modern and kind not in (None, b'"complete"'):
         raise HubError("%s answered with a result of the type %s, which the hub does not know" % (
-            upstream.name, printable(kind[:40].decode("utf-8", "replace"))), "SERVER_UNREACHABLE", None, None)
+            upstream.name, printable(kind[:40].decode("utf-8", "replace"))), "SERVER_UNREACHABLE")
     return raw
 
 
 async def quietly(upstream, session, named, params_raw, progress=None):
-    """The raw result of a request on a session that is there, with a limit on silence. HubError; Refused for the server's own error.
+    """The raw result of a request on a session that is there, with a limit on silence.
 
-    named: the method, and what to call the request in a message; progress: (key of our token, what to do with each line of progress).
+    HubError; Refused for the server's own error. named: the method, and what to call the request in a message;
+    progress: (key of our token, what to do with each line of progress).
     """
     hub, limit_s = upstream.hub, upstream.patience_s()
     future, begin_s = session.request(named[0], params_raw), monotonic_s()
     ident = session.newest_id()
     timer = "quiet-%d-%s" % (session.pid, ident)
-    late = HubError("%s did not answer %s within %g s (requestTimeout)" % (upstream.name, named[1], limit_s), "SERVER_TIMEOUT", None, (
-        "the server was told to cancel and stays; give it a longer requestTimeout if it needs that"))
+    late = HubError("%s did not answer %s within %g s (requestTimeout)" % (upstream.name, named[1], limit_s),
+                    "SERVER_TIMEOUT", None,
+                    "the server was told to cancel and stays; give it a longer requestTimeout if it needs that")
 
     def arm():
         hub.loop.set_timer(timer, monotonic_s() + limit_s, lambda: arm() if session.asking else future.fail(late))
@@ -11874,14 +11915,18 @@ PAGE_COMMANDS, PAGE_BYTES, LINE_CHARACTERS = 100, 32 * 1024, 200
 # -- the tools -----------------------------------------------------------------------
 
 META_TOOLS = (
-    ("list_servers", "List the configured MCP servers: name, description, state, health. An auth_required text is for the user: show it, do not call that "
-     "server.", '{"filter":{"type":"string","description":"part of a name, description or tag"}}', ()),
+    ("list_servers", "List the configured MCP servers: name, description, state, health."
+     " An auth_required text is for the user: show it, do not call that server.",
+     '{"filter":{"type":"string","description":"part of a name, description or tag"}}', ()),
     ("list_commands", "List the commands of servers, with descriptions. Several at once with servers.",
-     '{"server":{"type":"string"},"servers":{"type":"array","items":{"type":"string"}},"cursor":{"type":"string"}}', ()),
+     '{"server":{"type":"string"},"servers":{"type":"array","items":{"type":"string"}},"cursor":{"type":"string"}}',
+     ()),
     ("describe_commands", "Input schemas of commands of one server. Read them before the first call.",
-     '{"server":{"type":"string"},"command_names":{"type":"array","items":{"type":"string"}}}', ("server", "command_names")),
+     '{"server":{"type":"string"},"command_names":{"type":"array","items":{"type":"string"}}}',
+     ("server", "command_names")),
     ("invoke_command", "Call a command of a server. Its own arguments go into parameters, as an object.",
-     '{"server":{"type":"string"},"command_name":{"type":"string"},"parameters":{"type":"object"}}', ("server", "command_name")),
+     '{"server":{"type":"string"},"command_name":{"type":"string"},"parameters":{"type":"object"}}',
+     ("server", "command_name")),
 )
 SEARCH_TOOL = ("search_commands", "Find commands of all servers by words in names and descriptions. Starts no server.",
                '{"query":{"type":"string"},"limit":{"type":"integer"}}', ("query",))
@@ -11945,7 +11990,10 @@ class MetaTools:
         embed, servers = self._hub.config.embed, self._hub.config.servers
         if not embed.enabled or not servers:
             return ""
-        lines = ["- %s: %s" % (printable(server.name).replace("\n", " "), one_line_of(printable(server.description or ""))) for server in servers]
+        lines = []
+        for server in servers:
+            name, description = printable(server.name).replace("\n", " "), printable(server.description or "")
+            lines.append("- %s: %s" % (name, one_line_of(description)))
         if len(lines) > embed.max_servers:
             lines[embed.max_servers:] = ["... and %d more" % (len(lines) - embed.max_servers)]
         return "\nConfigured servers:\n" + "\n".join(lines)
@@ -11954,8 +12002,8 @@ class MetaTools:
         """Run a meta-tool by its name."""
         names = [tool[0] for tool in self.tools()]
         if name not in names:
-            raise HubError("there is no tool %r here; the tools are %s" % (str(name)[:100], ", ".join(names)), "INVALID_PARAMETERS", None, (
-                "call a server's command with invoke_command"))
+            text = "there is no tool %r here; the tools are %s" % (str(name)[:100], ", ".join(names))
+            raise HubError(text, "INVALID_PARAMETERS", None, "call a server's command with invoke_command")
         return await getattr(self, name)(call)
 
     def upstream(self, name):
@@ -11963,8 +12011,10 @@ class MetaTools:
         found = self._hub.upstreams.get(name) if isinstance(name, str) else None
         if found is None:
             near = ", ".join(sorted(one for one in self._hub.upstreams if "\0" not in one)[:20])
-            what = "server is missing" if name is None else "there is no server %r" % str(name)[:100]
-            raise HubError(what, "INVALID_PARAMETERS" if name is None else "SERVER_NOT_FOUND", None, "the servers are: %s" % near if near else None)
+            near = "the servers are: %s" % near if near else None
+            if name is None:
+                raise HubError("server is missing", "INVALID_PARAMETERS", None, near)
+            raise HubError("there is no server %r" % str(name)[:100], "SERVER_NOT_FOUND", None, near)
         return found
 
     # -- list_servers
@@ -11972,20 +12022,21 @@ class MetaTools:
     async def list_servers(self, call):
         wanted = call.arguments.get("filter")
         if wanted is not None and not isinstance(wanted, str):
-            raise HubError("filter is not a string", "INVALID_PARAMETERS", None, None)
+            raise HubError("filter is not a string", "INVALID_PARAMETERS")
         shown = [self.row(upstream) for upstream in self._hub.upstreams.values() if matches(upstream.server, wanted)]
-        return text_result({"servers": shown, "version": VERSION, "pid": this_pid(), "config_file": self._hub.config.path,
-                            "uptime_ms": int((monotonic_s() - self._hub.since_s) * 1000)})
+        return text_result({
+            "servers": shown, "version": VERSION, "pid": this_pid(), "config_file": self._hub.config.path,
+            "uptime_ms": int((monotonic_s() - self._hub.since_s) * 1000)})
 
     def row(self, upstream):
-        server, known = upstream.server, upstream.commands()
-        healthy = {LIVE_UP: True, STOPPING_UP: True, ASLEEP_UP: True if upstream.checked_s else None, STARTING_UP: None}.get(upstream.state, False)
+        server, known, state, checked_s = upstream.server, upstream.commands(), upstream.state, upstream.checked_s
+        healthy = {LIVE_UP: True, STOPPING_UP: True, ASLEEP_UP: True if checked_s else None, STARTING_UP: None}
+        why = error_words(upstream.error, self._hub.secrets()) if upstream.error else None
         row = {"name": server.name, "description": server.description, "available": True, "loaded": known is not None,
-               "tools_count": len(known) if known is not None else None, "healthy": healthy, "state": upstream.state,
-               "reason" if upstream.state == ASLEEP_UP else "error": error_words(upstream.error, self._hub.secrets()) if upstream.error else None,
-               "examples": server.examples, "tags": server.tags,
-               "latency_ms": upstream.latency_ms, "last_checked": iso_time(upstream.checked_s) if upstream.checked_s else None,
-               "next_try_ms": upstream.next_try_ms()}
+               "tools_count": len(known) if known is not None else None, "healthy": healthy.get(state, False),
+               "state": state, "reason" if state == ASLEEP_UP else "error": why, "examples": server.examples,
+               "tags": server.tags, "latency_ms": upstream.latency_ms,
+               "last_checked": iso_time(checked_s) if checked_s else None, "next_try_ms": upstream.next_try_ms()}
         kept = ("loaded", "tools_count", "healthy")
         return {name: value for name, value in row.items() if value is not None or name in kept}
 
@@ -11995,7 +12046,8 @@ class MetaTools:
         names = call.arguments.get("servers")
         if names is None:
             if call.arguments.get("server") is None:
-                raise HubError("which server? give server or servers", "INVALID_PARAMETERS", None, 'like {"servers": ["NAME"]}')
+                raise HubError("which server? give server or servers", "INVALID_PARAMETERS", None,
+                               'like {"servers": ["NAME"]}')
             return text_result(await self.listed(call.arguments["server"], call))
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise HubError("servers is not an array of names", "INVALID_PARAMETERS", None, 'like {"servers": ["NAME"]}')
@@ -12012,7 +12064,8 @@ class MetaTools:
                 task.cancel()
             raise
         if failed and failed == len(found):
-            raise last if failed == 1 else HubError("none of these servers could be asked", "DISCOVERY_FAILED", pretty(found), None)
+            raise last if failed == 1 else HubError(
+                "none of these servers could be asked", "DISCOVERY_FAILED", pretty(found))
         return text_result(found)
 
     async def listed(self, name, call):
@@ -12020,10 +12073,11 @@ class MetaTools:
         upstream, cursor = self.upstream(name), call.arguments.get("cursor")
         tools = await upstream.listed(call.dialogue)
         rows = [self.command_row(upstream, tool) for tool in tools]
-        if cursor is None and len(rows) <= PAGE_COMMANDS and sum(len(row["name"]) + len(row["description"]) for row in rows) <= PAGE_BYTES:
+        whole_size = sum(len(row["name"]) + len(row["description"]) for row in rows)
+        if cursor is None and len(rows) <= PAGE_COMMANDS and whole_size <= PAGE_BYTES:
             return rows
         if cursor is not None and not (isinstance(cursor, str) and cursor.isascii() and cursor.isdigit()):
-            raise HubError("cursor is not one of nextCursor", "INVALID_PARAMETERS", None, None)
+            raise HubError("cursor is not one of nextCursor", "INVALID_PARAMETERS")
         first, size, part = int((cursor or "0")[:9]), 0, []
         for row in rows[first:first + PAGE_COMMANDS]:
             row["description"] = one_line_of(row["description"])
@@ -12053,11 +12107,12 @@ class MetaTools:
                 'like {"server": "NAME", "command_names": ["COMMAND"]}'))
         upstream = self.upstream(call.arguments.get("server"))
         known = {tool["name"]: tool for tool in reversed(await upstream.listed(call.dialogue))}
-        shown = [{key: known[name][key] for key in SHOWN_OF_A_TOOL if key in known[name]} for name in names if name in known]
+        shown = [{key: known[name][key] for key in SHOWN_OF_A_TOOL if key in known[name]}
+                 for name in names if name in known]
         missing = [name for name in names if name not in known]
         if not shown:
-            raise HubError("server %s has no command %s" % (upstream.name, ", ".join(missing)[:200]), "INVALID_PARAMETERS", None, (
-                "list_commands tells which there are"))
+            text = "server %s has no command %s" % (upstream.name, ", ".join(missing)[:200])
+            raise HubError(text, "INVALID_PARAMETERS", None, "list_commands tells which there are")
         return text_result({"commands": shown, "missing": missing} if missing else shown)
 
     # -- invoke_command
@@ -12068,23 +12123,27 @@ class MetaTools:
             raise HubError("command_name is missing or no string", "INVALID_PARAMETERS", None, CALL_SHAPE)
         allowed, message = decision(self._hub.config.permissions, upstream.server.permissions, upstream.name, command)
         if not allowed:
-            raise HubError(message or "the command %s of %s is not allowed by the configuration" % (command, upstream.name), "POLICY_BLOCKED", None, None)
+            raise HubError(message or "the command %s of %s is not allowed by the configuration" % (
+                command, upstream.name), "POLICY_BLOCKED")
         arguments, hint = arguments_of(call, upstream, command)
-        meta = {name: raw for name, raw in call.meta.items() if name != "progressToken" and not name.startswith("io.modelcontextprotocol/")}
+        meta = {name: raw for name, raw in call.meta.items()
+                if name != "progressToken" and not name.startswith("io.modelcontextprotocol/")}
         progress = None
         if "progressToken" in call.meta:
             token = self._hub.new_token()
             meta["progressToken"] = json_string(token)
             progress = token_key(token), lambda line: self._hub.face.progress(
                 call.dialogue.progress if call.dialogue is not None else call.meta["progressToken"], line)
-        params = b'{"name":%s,"arguments":%s%s}' % (json_string(command), arguments, (
-            b',"_meta":{%s}' % b",".join(json_string(name) + b":" + raw for name, raw in meta.items()) if meta else b""))
+        told = b",".join(json_string(name) + b":" + raw for name, raw in meta.items())
+        params = b'{"name":%s,"arguments":%s%s}' % (
+            json_string(command), arguments, b',"_meta":{%s}' % told if meta else b"")
         try:
             raw = await upstream.request(("tools/call", "the call of %s" % command), params, progress, call.dialogue)
         except Refused as error:
             raise refused_call(upstream.name, command, error) from None
         if raw[:1] != b"{":
-            raise HubError("%s answered the call of %s with a result that is no object" % (upstream.name, command), "SERVER_UNREACHABLE", None, None)
+            text = "%s answered the call of %s with a result that is no object" % (upstream.name, command)
+            raise HubError(text, "SERVER_UNREACHABLE")
         if self._hub.config.result_mode == "json":
             raw = wrapped_result(raw)
         elif self._hub.config.resources and b'"resource_link"' in raw:
@@ -12096,7 +12155,8 @@ class MetaTools:
     async def search_commands(self, call):
         query, limit = call.arguments.get("query"), call.arguments.get("limit", MOST_FOUND)
         if not isinstance(query, str) or not query.split() or type(limit) is not int or limit < 1:
-            raise HubError("query is words to look for, limit a number", "INVALID_PARAMETERS", None, 'like {"query": "read file"}')
+            raise HubError("query is words to look for, limit a number", "INVALID_PARAMETERS", None,
+                           'like {"query": "read file"}')
         words, found = query.lower().split(), []
         for upstream in self._hub.upstreams.values():
             for tool in upstream.commands() or ():
@@ -12140,7 +12200,8 @@ def rank(words, name, text):
 def arguments_of(call, upstream, command):
     """(raw arguments for the command, a hint for the caller or None). HubError for what is not unambiguous (G8.3)."""
     given = members(call.raw)
-    raw, stray = given.get("parameters", b"null"), [name for name in given if name not in ("server", "command_name", "parameters")]
+    raw = given.get("parameters", b"null")
+    stray = [name for name in given if name not in ("server", "command_name", "parameters")]
     if stray:
         return flattened(call, upstream, command, given, stray)
     if raw[:1] == b"{":
@@ -12172,16 +12233,17 @@ def refuse_twins(text):
 
 
 def flattened(call, upstream, command, given, stray):
-    """Arguments that stand beside the three members, where all of them are the command's own and `parameters` is not there."""
+    """Arguments beside the three members, where all of them are the command's own and `parameters` is not there."""
     tool = next((tool for tool in upstream.commands() or () if tool["name"] == command), None)
     properties = member_of(member_of(tool, "inputSchema"), "properties")
     if "parameters" not in given and isinstance(properties, dict) and all(name in properties for name in stray):
         raw = b"{%s}" % b",".join(json_string(name) + b":" + given[name] for name in stray)
         return raw, "%s stood beside parameters; put them into it" % ", ".join(stray)
     meant = list(members(given["arguments"])) if stray == ["arguments"] and given["arguments"][:1] == b"{" else stray
-    shape = b'{"server":%s,"command_name":%s,"parameters":{%s}}' % (json_string(upstream.name), json_string(command), b",".join(
-        json_string(name) + b":..." for name in meant))
-    raise HubError("invoke_command does not know %s" % ", ".join(stray)[:200], "INVALID_PARAMETERS", None, "call it as %s" % shape.decode("utf-8"))
+    shape = b'{"server":%s,"command_name":%s,"parameters":{%s}}' % (
+        json_string(upstream.name), json_string(command), b",".join(json_string(name) + b":..." for name in meant))
+    raise HubError("invoke_command does not know %s" % ", ".join(stray)[:200], "INVALID_PARAMETERS", None,
+                   "call it as %s" % shape.decode("utf-8"))
 
 
 def kind_word(value):
@@ -12198,7 +12260,7 @@ def refused_call(server, command, error):
         rpc = None
     if not isinstance(rpc, dict):
         what = "without result or error" if rpc is None else "with an error that is no object: %s" % pretty(rpc)[:200]
-        return HubError("%s of %s answered %s" % (command, server, what), "SERVER_UNREACHABLE", None, None)
+        return HubError("%s of %s answered %s" % (command, server, what), "SERVER_UNREACHABLE")
     text = str(rpc.get("message") or "the server gave an error without a message")
     extra = "code %s" % rpc.get("code") + (", data %s" % pretty(rpc["data"]) if "data" in rpc else "")
     return HubError("%s (%s of %s answered: %s)" % (text, command, server, extra), "TOOL_ERROR", None, None, rpc)
@@ -12207,19 +12269,20 @@ def refused_call(server, command, error):
 def wrapped_result(raw):
     """The older hub's form: the whole result as text (G8.2)."""
     is_error = members(raw).get("isError") == b"true"
-    return b'{"content":[{"type":"text","text":%s}]%s}' % (json_string(pretty(spelled_json(raw))), b',"isError":true' if is_error else b"")
+    return b'{"content":[{"type":"text","text":%s}]%s}' % (
+        json_string(pretty(spelled_json(raw))), b',"isError":true' if is_error else b"")
 
 
 def with_hint(raw, hint):
     """A result with a hint in its `_meta`."""
-    meta = members(raw).get("_meta", b"{}")
-    return with_members(raw, {"_meta": with_members(meta if meta[:1] == b"{" else b"{}", {"lazyMcp": b'{"hint":%s}' % json_string(hint)})})
+    meta, ours = members(raw).get("_meta", b"{}"), {"lazyMcp": b'{"hint":%s}' % json_string(hint)}
+    return with_members(raw, {"_meta": with_members(meta if meta[:1] == b"{" else b"{}", ours)})
 
 
 # -- towards the client ----------------------------------------------------------------
 
 class Methods:
-    """The methods of the hub as a server, of both eras. has_shaken: its client shook hands, so it can be sent requests."""
+    """The methods of the hub as a server, of both eras. has_shaken: its client shook hands, so it can be asked."""
     __slots__ = ("has_shaken", "_hub", "_declared")
 
     def __init__(self, hub):
@@ -12252,7 +12315,8 @@ class Methods:
         if method == "initialize":
             version, capabilities = params.get("protocolVersion"), params.get("capabilities")
             self.has_shaken, _ = True, self._learn(object_of(capabilities))
-            return self._welcome(b'"protocolVersion":%s,' % json_string(version if version in HUB_VERSIONS else HUB_VERSIONS[1]))
+            version = version if version in HUB_VERSIONS else HUB_VERSIONS[1]
+            return self._welcome(b'"protocolVersion":%s,' % json_string(version))
         if method == "ping":
             return b"{}"
         return await self._served(method, params, params_raw, None)
@@ -12276,15 +12340,18 @@ class Methods:
         hints = {"resultType": b'"complete"', "ttlMs": b"0", "cacheScope": b'"private"'}
         if method == DISCOVER:
             raw = self._welcome(b'"supportedVersions":["%s"],' % HUB_MODERN.encode("ascii"))
-            return with_members(raw, dict(hints, _meta=b"{%s:%s}" % (json_string(SERVER_KEY), members(raw)["serverInfo"])))
+            meta = b"{%s:%s}" % (json_string(SERVER_KEY), members(raw)["serverInfo"])
+            return with_members(raw, dict(hints, _meta=meta))
         if method in ("ping", "initialize", "logging/setLevel"):
             raise PeerError("%s is no method of %s" % (method, HUB_MODERN), METHOD_NOT_FOUND)
         if method == "subscriptions/listen":
             granted = ("toolsListChanged",) if self._hub.config.embed.enabled else ()
-            return await self._hub.face.subscriptions.listen(env.id_raw, object_of(params.get("notifications")), granted)
+            wanted = object_of(params.get("notifications"))
+            return await self._hub.face.subscriptions.listen(env.id_raw, wanted, granted)
         if method in CARRIERS:
             raw = await self._carried(method, params, params_raw, offers)
-            return with_members(raw, hints) if method == "resources/read" and "inputRequests" not in members(raw) else raw
+            is_read = method == "resources/read" and "inputRequests" not in members(raw)
+            return with_members(raw, hints) if is_read else raw
         return with_members(await self._served(method, params, params_raw, None), hints)
 
     async def _carried(self, method, params, params_raw, offers):
@@ -12306,9 +12373,13 @@ class Methods:
         if method == "tools/call":
             return await self._call(params, params_raw, dialogue)
         if method in ("prompts/list", "prompts/get") and any(server.forward_prompts for server in hub.config.servers):
-            return await (prompts_list(hub) if method == "prompts/list" else prompts_get(hub, params, params_raw, dialogue))
+            if method == "prompts/list":
+                return await prompts_list(hub)
+            return await prompts_get(hub, params, params_raw, dialogue)
         if method in ("resources/list", "resources/templates/list", "resources/read") and hub.config.resources:
-            return await (resources_list(hub, method) if method != "resources/read" else resources_read(hub, params, params_raw, dialogue))
+            if method != "resources/read":
+                return await resources_list(hub, method)
+            return await resources_read(hub, params, params_raw, dialogue)
         raise PeerError("the hub has no method %s" % method[:100], METHOD_NOT_FOUND)
 
     async def _call(self, params, params_raw, dialogue):
@@ -12319,29 +12390,38 @@ class Methods:
         if arguments is None:
             raw, arguments = b"{}", {}
         fields = {"lazyTool": name if isinstance(name, str) else None, "event": "lazy_tool_execution"}
+
+        def finished(level, text, status, code=None):
+            hub.log.event(level, text, wall_s(), phase="finish", status=status, code=code,
+                          durationMs=int((monotonic_s() - begin_s) * 1000), **fields)
         hub.used()
         try:
             if isinstance(arguments, str):
                 raw, arguments = object_text(arguments)
             if not isinstance(arguments, dict):
-                raise HubError("arguments is %s, not an object" % kind_word(arguments), "INVALID_PARAMETERS", None, None)
+                raise HubError("arguments is %s, not an object" % kind_word(arguments), "INVALID_PARAMETERS")
             if isinstance(arguments.get("server"), str):
                 fields["downstreamServer"] = arguments["server"]
             if isinstance(arguments.get("command_name"), str):
                 fields["downstreamCommand"] = arguments["command_name"]
             meta = members(parts["_meta"]) if parts.get("_meta", b"")[:1] == b"{" else {}
             result = await hub.tools.call(name, Call(arguments, raw, meta, dialogue))
-            hub.log.event("info", "done", wall_s(), phase="finish", status="ok", durationMs=int((monotonic_s() - begin_s) * 1000), **fields)
+            finished("info", "done", "ok")
             return result
         except HubError as error:
-            hub.log.event("error" if error.code != "POLICY_BLOCKED" else "info", str(error), wall_s(), phase="finish", status="error", code=error.code,
-                          durationMs=int((monotonic_s() - begin_s) * 1000), **fields)
+            finished("error" if error.code != "POLICY_BLOCKED" else "info", str(error), "error", error.code)
             return error_result(error, hub.secrets())
 
 
+def failure(id_raw, code, text):
+    """The line of an error of the hub's own."""
+    return error_line(id_raw, error_object(code, text))
+
+
 class Face:
-    """The hub as a server on stdin and stdout: lines in, one answer for each request out, in the order they are ready."""
-    __slots__ = ("open", "subscriptions", "_hub", "_out", "_splitter", "_tasks", "_asked", "_count", "streams", "_paused", "_open_bytes")
+    """The hub as a server on stdin and stdout: lines in, one answer for each request out, as they get ready."""
+    __slots__ = ("open", "subscriptions", "_hub", "_out", "_splitter", "_tasks", "_asked", "_count", "streams",
+                 "_paused", "_open_bytes")
 
     def __init__(self, hub, streams):
         self._hub, self._out, self._splitter, self.open = hub, Outbox(1), LineSplitter(), True
@@ -12364,7 +12444,7 @@ class Face:
                     self._line(bytes(line))
         if self._splitter.too_long:
             self._splitter.too_long = False
-            self._write(error_line(b"null", error_object(INVALID_REQUEST, "a line is longer than %d bytes" % MAX_LINE_BYTES)))
+            self._write(failure(b"null", INVALID_REQUEST, "a line is longer than %d bytes" % MAX_LINE_BYTES))
         if not raw:
             self._end()
         self._watch()
@@ -12418,13 +12498,13 @@ class Face:
         env = read_envelope(line)
         self._hub.log.body("request", line, wall_s(), method=env.method)
         if env.kind == BAD:
-            self._write(error_line(b"null", error_object(-32700, "not JSON")))
+            self._write(failure(b"null", -32700, "not JSON"))
         elif env.kind == BATCH and elements(line):
             self._hub.tasks.start(self._array(elements(line)))
         elif has_bad_id(env):
-            self._write(error_line(b"null", error_object(INVALID_REQUEST, "an id is a string or an integer")))
+            self._write(failure(b"null", INVALID_REQUEST, "an id is a string or an integer"))
         elif env.kind == REQUEST and (len(self._tasks) >= MAX_OPEN or self._open_bytes > MAX_OPEN_BYTES):
-            self._write(error_line(env.id_raw, error_object(INTERNAL_ERROR, "too many requests are open; wait for answers")))
+            self._write(failure(env.id_raw, INTERNAL_ERROR, "too many requests are open; wait for answers"))
         elif env.kind == REQUEST:
             self._begin(env, self._respond(env, line, self._write))
         elif env.kind == NOTIFICATION:
@@ -12432,7 +12512,7 @@ class Face:
         elif env.kind == RESPONSE:
             self._answered(env, line)
         else:
-            self._write(error_line(b"null", error_object(INVALID_REQUEST, "not a JSON-RPC message")))
+            self._write(failure(b"null", INVALID_REQUEST, "not a JSON-RPC message"))
 
     async def _array(self, items):
         """A batch of 2025-03-26: one array of answers, none where nobody asked anything."""
@@ -12469,8 +12549,10 @@ class Face:
         except Cancelled:
             self._hub.log.event("debug", "cancelled by the client", wall_s(), method=env.method)
         except Exception as error:  # ours: one request fails, the hub goes on
-            self._hub.log.event("error", "internal error, please report it: %s" % error_place(error), wall_s(), event="service_unhandled_error")
-            write(error_line(env.id_raw, error_object(INTERNAL_ERROR, "internal error of the hub: %s" % error_place(error))))
+            place = error_place(error)
+            self._hub.log.event("error", "internal error, please report it: %s" % place, wall_s(),
+                                event="service_unhandled_error")
+            write(failure(env.id_raw, INTERNAL_ERROR, "internal error of the hub: %s" % place))
         finally:
             self._open_bytes -= len(line)
             if self._tasks.get(env.id_key) is task:
@@ -12541,7 +12623,7 @@ def object_text(text):
         members(raw)
         return raw, parse_json(raw)
     except ValueError:
-        raise HubError("arguments is a string that holds no object", "INVALID_PARAMETERS", None, None) from None
+        raise HubError("arguments is a string that holds no object", "INVALID_PARAMETERS") from None
 
 
 def unsupported(version):
@@ -12590,7 +12672,8 @@ async def gathered(hub, upstreams, method, member):
         try:
             items += [(upstream, raw) for raw in await task]
         except (HubError, PeerError) as error:
-            hub.log.event("error", "%s of %s failed: %s" % (method, upstream.name, error), wall_s(), event="prompts_list_failed", server=upstream.name)
+            hub.log.event("error", "%s of %s failed: %s" % (method, upstream.name, error), wall_s(),
+                          event="prompts_list_failed", server=upstream.name)
     return items
 
 
@@ -12601,7 +12684,8 @@ async def prompts_list(hub):
     for upstream, raw in await gathered(hub, wanted, "prompts/list", "prompts"):
         name = parse_json(members(raw).get("name", b"null"))
         if isinstance(name, str):
-            shown.append(with_members(raw, {"name": json_string("%s::%s" % (escaped_name(upstream.name), escaped_name(name)))}))
+            full_name = "%s::%s" % (escaped_name(upstream.name), escaped_name(name))
+            shown.append(with_members(raw, {"name": json_string(full_name)}))
     return b'{"prompts":[%s]}' % b",".join(shown)
 
 
@@ -12610,7 +12694,8 @@ async def prompts_get(hub, params, params_raw, dialogue):
     upstream = hub.upstreams.get(found[0]) if found else None
     if upstream is None or not upstream.server.forward_prompts:
         raise PeerError("there is no prompt %s" % str(params.get("name"))[:100], INVALID_PARAMS)
-    return await forwarded(upstream, "prompts/get", with_members(without_meta(params_raw), {"name": json_string(found[1])}), dialogue)
+    params_raw = with_members(without_meta(params_raw), {"name": json_string(found[1])})
+    return await forwarded(upstream, "prompts/get", params_raw, dialogue)
 
 
 async def resources_list(hub, method):
@@ -12641,7 +12726,10 @@ def hub_uri(upstream, uri):
 
 
 def with_hub_uris(upstream, raw, member, kind):
-    """A result whose items (those of a type, None for all) name their resource as the client knows it; as it is if it is odd."""
+    """A result whose items (those of a type, None for all) name their resource as the client knows it.
+
+    A result that is odd stays as it is.
+    """
     try:
         items, listed = [], members(raw)[member]
         if listed[:1] != b"[":
@@ -12676,8 +12764,9 @@ HubFiles = record("HubFiles", "path environment flags", "Which file the hub read
 
 class Hub:
     """Everything together. config and upstreams are replaced as wholes, at a reload."""
-    __slots__ = ("config", "upstreams", "loop", "tasks", "processes", "log", "face", "tools", "methods", "dialogues", "gate", "since_s", "mark", "is_nested", "_recordings",
-                 "_files", "_signals", "_leaving", "_over", "_tokens", "_retired", "_sink", "_used_s", "_monitoring", "_watched", "_old_secrets", "_redaction")
+    __slots__ = ("config", "upstreams", "loop", "tasks", "processes", "log", "face", "tools", "methods", "dialogues",
+                 "gate", "since_s", "mark", "is_nested", "_recordings", "_files", "_signals", "_leaving", "_over",
+                 "_tokens", "_retired", "_sink", "_used_s", "_monitoring", "_watched", "_old_secrets", "_redaction")
 
     def __init__(self, files, config, cache_dir, opened):
         self._files, self.config, self._recordings = files, config, cache_dir
@@ -12708,7 +12797,7 @@ class Hub:
         return self._redaction
 
     def _learn(self, old_secrets=frozenset()):
-        """Take over what the configuration hides and how it logs; old_secrets: of servers that still finish their calls."""
+        """Take over what the configuration hides and how it logs; old_secrets: of servers with calls still open."""
         self._old_secrets = old_secrets
         self._redaction = Redaction(self.config.secrets | old_secrets)
         self.log.configure(self.config.log, self.config.secrets | old_secrets)
@@ -12737,8 +12826,8 @@ class Hub:
 
     def run(self):
         """Serve until the client is gone or a signal comes; the exit status."""
-        self.log.event("info", "lazy hub %s with %d servers from %s" % (VERSION, len(self.upstreams), self.config.path), wall_s(),
-                       event="service_start", pid=this_pid())
+        text = "lazy hub %s with %d servers from %s" % (VERSION, len(self.upstreams), self.config.path)
+        self.log.event("info", text, wall_s(), event="service_start", pid=this_pid())
         for warning in self.config.warnings:
             self.log.event("info", warning, wall_s(), event="config_warning")
         self._tell_wrong()
@@ -12798,7 +12887,8 @@ class Hub:
         try:
             config = self._files_now()
         except LazyError as error:
-            self.log.event("error", "not reloaded, the running configuration stays: %s" % error, wall_s(), event="config_reload_failed")
+            text = "not reloaded, the running configuration stays: %s" % error
+            self.log.event("error", text, wall_s(), event="config_reload_failed")
             return
         added, removed, modified, unchanged = reload_plan(self.config, config)
         before = self.upstreams
@@ -12808,7 +12898,8 @@ class Hub:
             self.log.event("info", "a changed transport needs a restart of the hub", wall_s())
         self.config = config
         self._learn(old_secrets if self._retired or removed or modified else frozenset())
-        self.upstreams = {key: before[key] if key in kept else Upstream(self, server) for key, server in keyed(config.servers)}
+        self.upstreams = {key: before[key] if key in kept else Upstream(self, server)
+                          for key, server in keyed(config.servers)}
         for name in [name for name in removed + modified if name in before]:
             self._retired.append(before[name])
             self.tasks.start(self._retire(before[name]))
@@ -12824,7 +12915,8 @@ class Hub:
         """A line for each server that cannot be used as it is written (case 199)."""
         for upstream in self.upstreams.values():
             if upstream.error is not None and upstream.state in ("error", "unsupported"):
-                self.log.event("error", str(upstream.error), wall_s(), event="server_state", server=upstream.name, state=upstream.state)
+                self.log.event("error", str(upstream.error), wall_s(), event="server_state",
+                               server=upstream.name, state=upstream.state)
 
     def _files_now(self):
         return load_hub_config(self._files.path, self._files.environment, self._files.flags)
@@ -12863,7 +12955,10 @@ class Hub:
             self.tasks.start(self._monitor())
 
     async def _monitor(self):
-        """Look at running servers now and then, until nobody has used the hub for a while; starts none but where "wake" says so."""
+        """Look at running servers now and then, until nobody has used the hub for a while.
+
+        Starts none but where "wake" says so.
+        """
         health = self.config.health
         while not self._leaving:
             idle_s = self.config.health.idle_timeout_s
@@ -12890,7 +12985,8 @@ class Hub:
         except (PeerError, Silence):
             if not session.is_silent:
                 session.is_silent = True
-                self.log.event("info", "%s does not answer a ping" % upstream.name, wall_s(), event="health_monitor_error", server=upstream.name)
+                self.log.event("info", "%s does not answer a ping" % upstream.name, wall_s(),
+                               event="health_monitor_error", server=upstream.name)
             return
         upstream.noted(monotonic_s() - begin_s)
         if health.wake and upstream.commands() is None:

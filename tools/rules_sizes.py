@@ -20,9 +20,9 @@ BUDGETS[11.5] = 400     # L11b, cut out of L11: the write
 BUDGETS[13.5] = 480     # L13b, cut out of L14: what a servers.json says
 BUDGETS[13.75] = 260    # L13c, cut out of L14: its log
 BUDGETS[13.875] = 250    # L13d, cut out of L14: what servers ask
-BUDGETS[13.9375] = 520   # L13e, cut out of L14: one server of the hub
+BUDGETS[13.9375] = 570   # L13e, cut out of L14: one server of the hub; 50 more since lines end at column 120
 BUDGETS[14] = 800
-BUDGETS[14.5] = 650     # L14b, cut out of L15: config, doctor, hub
+BUDGETS[14.5] = 700     # L14b, cut out of L15: config, doctor, hub; 50 more for the same reason
 GENERATED = 10      # copied in by a tool, so not among the hand-written lines
 # The 8,300 of the first design did not know the second era (L6b), nor that every file of every client and each
 # failure of a write asks for lines of its own, nor what servers ask a client (L13d). The limit of each layer is what holds;
