@@ -11328,7 +11328,7 @@ class Catalogue:
         self._since_s, self._uses = 0.0, 0
 
     def used(self):
-        """Is it known well enough for another use? With cache.ttl or maxAccessCount the server is asked again (G2.6)."""
+        """Is it known well enough for a use more? With cache.ttl or maxAccessCount the server is asked again (G2.6)."""
         cache, self._uses = self._hub.config.cache, self._uses + 1
         is_old = cache.ttl_s and self._since_s and monotonic_s() - self._since_s > cache.ttl_s
         is_used_up = cache.max_access_count and self._uses > cache.max_access_count
@@ -11347,7 +11347,7 @@ class Catalogue:
         return self._store
 
     def commands(self, declared):
-        """[tool (dict)] for a client with these capabilities, of its own entry or the newest; None: nothing is known."""
+        """[tool (dict)] for a client with these capabilities, of its own entry or the newest; None: none is known."""
         if self._known is None:
             store = self._opened()
             entries = store.recording.entries if store is not None else {}
@@ -12997,7 +12997,7 @@ class Hub:
 
 
 def keyed(servers):
-    """(key, server) of each: its name; the second of a name, which is an error, gets a key that nobody can ask for (G2.4)."""
+    """(key, server) of each: its name; the second of a name, an error, gets a key that nobody can ask for (G2.4)."""
     seen = set()
     for at, server in enumerate(servers):
         yield "%s\0%d" % (server.name, at) if server.name in seen else server.name, server
@@ -13015,7 +13015,8 @@ def hub_path(given, environment):
     for path in paths:
         if file_identity(path) is not None:
             return path
-    raise LazyError("no configuration: give --config FILE, or write %s" % (" or ".join(paths) or "one, there is no HOME"))
+    where = " or ".join(paths) or "one, there is no HOME"
+    raise LazyError("no configuration: give --config FILE, or write %s" % where)
 
 
 def load_hub_config(path, environment, flags):
@@ -13054,7 +13055,8 @@ def run_hub(path, flags, environment, cache_dir):
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L8b L8c L9 L9b L10b L11 L11b L13b L13c L13e L14
 # Used by: L15
-# Owns:   recordings_folder, bytecode_path, own_command, config_command, doctor_command, hub_command, hub_import, hub_check
+# Owns:   recordings_folder, bytecode_path, own_command, config_command, doctor_command, hub_command, hub_import,
+#         hub_check
 # Never:  decides what a wrap changes, or what a hub does
 # Tests:  tests/test_config.py, tests/test_doctor.py, tests/test_hub_tools.py
 # ----------------------------------------------------------------------------
@@ -13086,7 +13088,8 @@ def own_command():
 
 # -- config ------------------------------------------------------------------------
 
-CONFIG_USAGE = """usage: mcp-lazy config wrap | reapply | unwrap | status | watch --client C (--server NAME | --all) [options]
+CONFIG_USAGE = """\
+usage: mcp-lazy config wrap | reapply | unwrap | status | watch --client C (--server NAME | --all) [options]
        mcp-lazy config list [--client C] [--json]
 
   wrap      put the relay in front of a registration
@@ -13110,14 +13113,18 @@ CONFIG_USAGE = """usage: mcp-lazy config wrap | reapply | unwrap | status | watc
   --recover         unwrap: also without a record, from what the registration says
 """
 ACTIONS = ("wrap", "reapply", "unwrap", "status", "watch", "list")
-TARGET_OPTIONS = {"client": TEXT, "file": TEXT, "server": TEXT, "all": BOOLEAN, "project": TEXT, "state-dir": TEXT, "relay": TEXT}
-WRAP_OPTIONS = dict(TARGET_OPTIONS, **{"env": LIST, "unset-env": LIST, "dry-run": BOOLEAN, "in-place": BOOLEAN, "keep-backups": TEXT})
+TARGET_OPTIONS = {"client": TEXT, "file": TEXT, "server": TEXT, "all": BOOLEAN, "project": TEXT, "state-dir": TEXT,
+                  "relay": TEXT}
+WRITE_OPTIONS = dict(TARGET_OPTIONS, **{"dry-run": BOOLEAN, "in-place": BOOLEAN, "keep-backups": TEXT})
+WRAP_OPTIONS = dict(WRITE_OPTIONS, **{"env": LIST, "unset-env": LIST})
 ACTION_OPTIONS = {"wrap": WRAP_OPTIONS, "reapply": WRAP_OPTIONS, "watch": WRAP_OPTIONS, "status": TARGET_OPTIONS,
-                  "unwrap": dict(TARGET_OPTIONS, **{"dry-run": BOOLEAN, "in-place": BOOLEAN, "keep-backups": TEXT, "recover": BOOLEAN}),
+                  "unwrap": dict(WRITE_OPTIONS, recover=BOOLEAN),
                   "list": {"client": TEXT, "state-dir": TEXT, "json": BOOLEAN}}
 # Variables of a relay that no option goes with.
 OTHER_VARIABLES = ("MCP_LAZY_ARGV0", "MCP_LAZY_CHECK_INITIALIZE", "MCP_LAZY_CHECK_BEFORE")
 WATCH_POLL_S, WATCH_QUIET_S = 1.0, 2.0
+# By: is there a record of ours? does the command start a relay?
+WRAPPED_WORDS = {(True, True): "yes", (False, True): "by hand", (True, False): "not any more", (False, False): "no"}
 
 
 def config_command(words):
@@ -13179,8 +13186,9 @@ def order_of(action, given):
         seen = program_stat(relay)
         if seen is None or not seen[2]:
             raise UsageError("config: the relay %s is not an executable file" % relay)
-    return Order("reapply" if action == "watch" else action, relay, wanted, [variable_name(name) for name in given.get("unset-env", ())],
-                 given.get("dry-run", False), given.get("recover", False), given.get("in-place", False), int(keep[:9]))
+    unwanted = [variable_name(name) for name in given.get("unset-env", ())]
+    return Order("reapply" if action == "watch" else action, relay, wanted, unwanted, given.get("dry-run", False),
+                 given.get("recover", False), given.get("in-place", False), int(keep[:9]))
 
 
 def variable_name(name):
@@ -13191,8 +13199,9 @@ def variable_name(name):
 
 def refusal(variables):
     """Why a relay refuses {name: value} of variables that it would be given, None if it does not."""
+    environment = {filesystem_bytes(name): filesystem_bytes(value) for name, value in variables.items()}
     try:
-        make_run(["--", "server"], {filesystem_bytes(name): filesystem_bytes(value) for name, value in variables.items()}, False)
+        make_run(["--", "server"], environment, False)
     except UsageError as error:
         return str(error)
     return None
@@ -13205,8 +13214,8 @@ def own_relay(must_fit):
         if is_relay(path, None):
             return path
     if must_fit:
-        raise UsageError("config: a registration needs a program whose name starts with mcp-lazy, this is %s: give --relay, or install it" % (
-            script.rpartition("/")[2]))
+        raise UsageError("config: a registration needs a program whose name starts with mcp-lazy, this is %s:"
+                         " give --relay, or install it" % script.rpartition("/")[2])
     return script
 
 
@@ -13220,7 +13229,8 @@ def targets_of(given, environment):
     root = root_path(document, client, project)
     if not isinstance(value_at(document.value, root), dict):
         raise LazyError("%s: there are no servers: no object or table %s" % (whole.path, ".".join(root)))
-    return [Target(client, path, project, name, given["state-dir"]) for name in registrations_of(document, client, project)]
+    return [Target(client, path, project, name, given["state-dir"])
+            for name in registrations_of(document, client, project)]
 
 
 def client_of(given, environment):
@@ -13253,12 +13263,13 @@ def yaml_refusal(given, environment):
     name = given.get("client")
     template, command, args = YAML_CLIENTS.get(name, (given.get("file"), "command", "args"))
     path = given.get("file") or "".join(client_files((template,), environment, None))
-    return ("%s is YAML, which is not edited here; put the relay in front by hand:\n  %s: %s\n  %s: [OLD COMMAND, OLD ARGS...]" % (
-        path, command, given.get("relay") or "/path/of/mcp-lazy", args))
+    return ("%s is YAML, which is not edited here; put the relay in front by hand:\n"
+            "  %s: %s\n"
+            "  %s: [OLD COMMAND, OLD ARGS...]" % (path, command, given.get("relay") or "/path/of/mcp-lazy", args))
 
 
 def each_target(targets, given, action, only_news=False):
-    """Do something for one target, or for all of them in turn, whatever fails; the exit status. `action` tells if it wrote."""
+    """Do something for one target, or for all in turn, whatever fails; the exit status. `action` tells if it wrote."""
     status, wrote = EXIT_OK, False
     for target in targets:
         try:
@@ -13285,33 +13296,43 @@ def status_of(target, relay):
     if trouble:
         sys.stderr.write("mcp-lazy: %s has %s, %s will not load it\n" % (target.path, trouble, target.client.name))
     if report.get("changed"):
-        sys.stderr.write("mcp-lazy: %s\n" % printable("%s: %s" % (target.server, (
-            "starts another relay than the one that was put there; unwrap forgets that one, then unwrap --recover takes the other out"
-            if report["wrapped"] else "no longer wrapped; reapply wraps it again, unwrap forgets it"))).replace("\n", " "))
+        text = "no longer wrapped; reapply wraps it again, unwrap forgets it"
+        if report["wrapped"]:
+            text = ("starts another relay than the one that was put there; unwrap forgets that one,"
+                    " then unwrap --recover takes the other out")
+        sys.stderr.write("mcp-lazy: %s\n" % printable("%s: %s" % (target.server, text)).replace("\n", " "))
     return report, False
 
 
 def change(target, order, interrupt):
     """(report of an Order carried out, did it write?)."""
     report = change_registration(target, order, interrupt)
-    if order.action == "unwrap" and "command" not in report["changedFields"] and is_relay(find_target(target).registration.command, order.relay):
-        sys.stderr.write("mcp-lazy: it still starts a relay, which was not put there by wrap: unwrap --recover takes it out\n")
+    if order.action == "unwrap" and "command" not in report["changedFields"]:
+        if is_relay(find_target(target).registration.command, order.relay):
+            sys.stderr.write("mcp-lazy: it still starts a relay, which was not put there by wrap:"
+                             " unwrap --recover takes it out\n")
     return report, bool(report["changedFields"]) and not order.dry_run
 
 
 def watch(given, order, environment):
-    """Reapply when the file has changed and was quiet for a while, until a signal (D8.6). What fails is said, and tried at the next change.
+    """Reapply when the file has changed and was quiet for a while, until a signal (D8.6).
 
-    What the file was before a reapply counts as done, so that a change meanwhile is seen.
+    What fails is said, and tried at the next change. What the file was before a reapply counts as done, so that a
+    change meanwhile is seen.
     """
     interrupt, state, since_s, done = Interrupt(), None, 0.0, None
     client, path = client_of(given, environment), file_of(given, environment)
-    if "server" in given and read_metadata_file(Target(client, path, given.get("project"), given["server"], given["state-dir"])) is None:
-        raise LazyError("server %r of %s was never wrapped here: use wrap" % (given["server"], path))
+    if "server" in given:
+        target = Target(client, path, given.get("project"), given["server"], given["state-dir"])
+        if read_metadata_file(target) is None:
+            raise LazyError("server %r of %s was never wrapped here: use wrap" % (given["server"], path))
     place = [client.name, resolved_path(path), given.get("project")]
     records = [object_of(record) for _, record in records_in(given["state-dir"])]
     if place not in [[record.get(name) for name in ("client", "config", "project")] for record in records]:
         raise LazyError("no server of %s was ever wrapped here: use wrap" % path)
+
+    def reapply(target):
+        return change(target, order, interrupt)
     while not interrupt.wait(WATCH_POLL_S):
         now = file_identity(path)
         if now != state:
@@ -13320,7 +13341,7 @@ def watch(given, order, environment):
             if not is_locked(Target(client, path, None, "", given["state-dir"])):
                 done = now
                 try:
-                    each_target(targets_of(given, environment), dict(given, all=True), lambda target: change(target, order, interrupt), True)
+                    each_target(targets_of(given, environment), dict(given, all=True), reapply, True)
                 except LazyError as error:
                     sys.stderr.write("mcp-lazy: %s\n" % error)
     return EXIT_OK
@@ -13337,14 +13358,18 @@ def config_list(given, environment):
             row.pop(name)
     if given.get("json"):
         return say(canonical(rows) + "\n")
-    lines = [("CLIENT", "SERVER", "KIND", "WRAPPED", "FILE")]
-    for row in rows:
-        wrapped = "yes" if row["managed"] and row["wrapped"] else "by hand" if row["wrapped"] else "not any more" if row["managed"] else "no"
-        lines.append((row["client"], row["server"] if row["server"] is not None else "-", row["kind"] or ("?" if row["problem"] else "none"),
-                      wrapped if row["kind"] == "stdio" else "-",
-                      row["file"] + (" in %s" % row["project"] if row["project"] else "") + (": %s" % row["problem"] if row["problem"] else "")))
+    lines = [("CLIENT", "SERVER", "KIND", "WRAPPED", "FILE")] + [list_words(row) for row in rows]
     lines = [[printable(word).replace("\n", " ") for word in line] for line in lines]
     return say("\n".join(map(str.rstrip, table_lines(lines) if rows else ["no client's file was found"])) + "\n")
+
+
+def list_words(row):
+    """The words of a row of the survey, for the table."""
+    wrapped = WRAPPED_WORDS[bool(row["managed"]), bool(row["wrapped"])] if row["kind"] == "stdio" else "-"
+    place = row["file"] + (" in %s" % row["project"] if row["project"] else "")
+    return (row["client"], row["server"] if row["server"] is not None else "-",
+            row["kind"] or ("?" if row["problem"] else "none"), wrapped,
+            place + (": %s" % row["problem"] if row["problem"] else ""))
 
 
 # -- doctor ------------------------------------------------------------------------
@@ -13357,7 +13382,8 @@ Exit status 1 if something is wrong; each line that says so names the command th
 RELAY_LIMIT_S = 5.0
 LOG_TAIL_BYTES = 65536
 LOG_TROUBLES = ("cannot ", "failed", "exceeded", "refused", "not dead")
-Finding = record("Finding", "what good text mend", "One thing looked at: is it good (None: only worth knowing)? and what mends it")
+Finding = record("Finding", "what good text mend",
+                 "One thing looked at: is it good (None: only worth knowing)? and what mends it")
 
 
 def doctor_command(words):
@@ -13369,10 +13395,12 @@ def doctor_command(words):
     if others:
         raise UsageError("doctor takes no words: %r" % others[0])
     named_dir, given["state-dir"] = given.get("state-dir"), state_dir_of(given, environment)
-    findings = own_findings(given, environment) + client_findings(given, environment, named_dir) + orphan_findings(given["state-dir"])
+    findings = own_findings(given, environment) + client_findings(given, environment, named_dir)
+    findings += orphan_findings(given["state-dir"])
     status = EXIT_FAILED if any(finding.good is False for finding in findings) else EXIT_OK
     if given.get("json"):
-        return say(canonical([{name: getattr(finding, name) for name in finding.__slots__} for finding in findings]) + "\n") or status
+        report = [{name: getattr(finding, name) for name in finding.__slots__} for finding in findings]
+        return say(canonical(report) + "\n") or status
     lines = []
     for finding in findings:
         mark = {True: "ok", False: "WRONG", None: "-"}[finding.good]
@@ -13384,23 +13412,30 @@ def doctor_command(words):
 def own_findings(given, environment):
     """What this program needs itself."""
     titled = set_title([b"mcp-lazy", b"doctor"])
+    title = "is set in place" if titled else "is set by one more exec at each start"
     found = [Finding("mcp-lazy", True, "%s, Python %s at %s" % (VERSION, sys.version.split()[0], sys.executable), None),
-             Finding("process title", True, "is set in place" if titled else "is set by one more exec at each start", None)]
+             Finding("process title", True, title, None)]
     records = given["state-dir"]
-    for what, folder in (("recordings", recordings_folder(environment)), ("bytecode", bytecode_path(environment)), ("records", records),
-                         ("locks", records + "/locks"), ("backups", records + "/backups")):
-        facts = file_identity(folder) if folder else None
-        if facts is None and (not folder or file_facts(folder) is None):  # else a symlink to nothing
-            found.append(Finding(what, None, "%s is not there yet" % folder if folder else "there is no home: compiled at each start", None))
-            continue
-        trouble = private_dir_trouble(folder, create=False)
-        path = shell_word(folder)
-        mend = "chmod go-w %s" % path if trouble and "may write" in trouble else "mv %s %s" % (path, shell_word(folder + ".old"))
-        if not trouble and facts.mode & 0o700 != 0o700:
-            trouble, mend = "its owner may not use it", "chmod u+rwx %s" % path
-        mode = ", mode %04o" % facts.mode if facts else ""
-        found.append(Finding(what, not trouble, "%s%s%s" % (folder, mode, ": " + trouble if trouble else ""), mend if trouble else None))
-    return found
+    folders = (("recordings", recordings_folder(environment)), ("bytecode", bytecode_path(environment)),
+               ("records", records), ("locks", records + "/locks"), ("backups", records + "/backups"))
+    return found + [folder_finding(what, folder) for what, folder in folders]
+
+
+def folder_finding(what, folder):
+    """Is one of our folders there (None: there is no place for it), and is it ours alone?"""
+    if not folder:
+        return Finding(what, None, "there is no home: compiled at each start", None)
+    facts = file_identity(folder)
+    if facts is None and file_facts(folder) is None:  # else a symlink to nothing
+        return Finding(what, None, "%s is not there yet" % folder, None)
+    trouble, path = private_dir_trouble(folder, create=False), shell_word(folder)
+    mend = "mv %s %s" % (path, shell_word(folder + ".old"))
+    if trouble and "may write" in trouble:
+        mend = "chmod go-w %s" % path
+    elif not trouble and facts.mode & 0o700 != 0o700:
+        trouble, mend = "its owner may not use it", "chmod u+rwx %s" % path
+    text = folder + (", mode %04o" % facts.mode if facts else "")
+    return Finding(what, False, "%s: %s" % (text, trouble), mend) if trouble else Finding(what, True, text, None)
 
 
 def shell_word(text):
@@ -13409,15 +13444,16 @@ def shell_word(text):
 
 
 def client_findings(given, environment, named_dir):
-    """The files of clients, and each registration in them. named_dir: what --state-dir said, for the commands that mend."""
+    """The files of clients, and each registration in them. named_dir: what --state-dir said, for what mends."""
     found, trials, program = [], RelayTrials(), own_words()
     for row in survey(environment, given["state-dir"], own_relay(False)):
         options = ["--client", row["client"], "--file", row["file"], "--server=" + (row["server"] or "")]
         options += ["--project", row["project"]] if row["project"] else []
         options += ["--state-dir", named_dir] if named_dir else []
         options += [] if is_relay(own_relay(False), None) else ["--relay", "/path/of/mcp-lazy"]
-        where = "%s %s%s" % (row["client"], row["file"] if row["server"] is None else row["server"], (
-            " in %s" % (row["project"] or row["file"]) if row["server"] is not None and (row["project"] or row["here"]) else ""))
+        where = "%s %s" % (row["client"], row["file"] if row["server"] is None else row["server"])
+        if row["server"] is not None and (row["project"] or row["here"]):
+            where += " in %s" % (row["project"] or row["file"])
         commands = [program + " config ", " " + " ".join(map(shell_word, options))]
         found += [Finding(where, *words) for words in row_findings(row, commands, trials, environment)]
     return found
@@ -13441,12 +13477,13 @@ def orphan_findings(state_dir):
     found = []
     for name, record in records_in(state_dir):
         try:
-            target = Target(find_client(record["client"]), record["config"], record.get("project"), record["server"], state_dir)
-            find_target(target)
+            client = find_client(record["client"])
+            find_target(Target(client, record["config"], record.get("project"), record["server"], state_dir))
         except (NotThere, LazyError) as error:
             if isinstance(error, NotThere) or is_absent(record["config"]):
                 text = "the record of %s in %s, which is not there any more" % (record["server"], record["config"])
-                found.append(Finding("record %s" % name[:8], None, text, "rm %s" % shell_word("%s/%s" % (state_dir, name))))
+                mend = "rm %s" % shell_word("%s/%s" % (state_dir, name))
+                found.append(Finding("record %s" % name[:8], None, text, mend))
         except (ValueError, KeyError, TypeError, AttributeError):  # no record of ours
             pass
     return found
@@ -13455,15 +13492,22 @@ def orphan_findings(state_dir):
 def row_findings(row, commands, trials, environment):
     """[(good, text, mend)] of one row of the survey."""
     if row["problem"]:
-        by_hand = "ls -ld %s" % shell_word(row["file"]) if row["problem"].startswith("cannot read") else "put it right by hand, in %s" % row["file"]
-        return [(False, row["problem"], "rm -r %s" % shell_word(row["record"]) if type(row["record"]) is str else by_hand)]
+        mend = "put it right by hand, in %s" % row["file"]
+        if type(row["record"]) is str:
+            mend = "rm -r %s" % shell_word(row["record"])
+        elif row["problem"].startswith("cannot read"):
+            mend = "ls -ld %s" % shell_word(row["file"])
+        return [(False, row["problem"], mend)]
     if row["kind"] != "stdio":
         return [(None, "%s, nothing to relay" % row["kind"] if row["kind"] else "no servers", None)]
     if not row["wrapped"]:
-        return [(False, "is not wrapped any more", config_line(commands, "reapply")) if row["managed"] else (None, "is not wrapped", None)]
+        if row["managed"]:
+            return [(False, "is not wrapped any more", config_line(commands, "reapply"))]
+        return [(None, "is not wrapped", None)]
     entry = row["registration"]
     if row["managed"] and not is_wrapped(entry, row["record"]):
-        return [(False, "starts another relay than the one that was put there", config_line(commands, "unwrap", "unwrap --recover"))]
+        mend = config_line(commands, "unwrap", "unwrap --recover")
+        return [(False, "starts another relay than the one that was put there", mend)]
     trouble = trials.trouble(row["relay"], may_start=row["managed"] or not row["here"])
     if trouble:
         mend = config_line(commands, "reapply") if row["managed"] else config_line(commands, "unwrap --recover") \
@@ -13499,12 +13543,13 @@ def recording_finding(options, words):
     folder, key = options.cache_dir, options.name or file_key(*options.command[:2])
     facts = file_facts("%s/%s.json" % (folder, key))
     item = Stored(folder, key, facts) if facts else None
-    lines = file_tail(options.log_file, LOG_TAIL_BYTES).decode("utf-8", "replace").splitlines() if options.log_file else []
-    wrong = [line for line in lines if is_trouble(line)]
+    log = file_tail(options.log_file, LOG_TAIL_BYTES) if options.log_file else b""
+    wrong = [line for line in log.decode("utf-8", "replace").splitlines() if is_trouble(line)]
     error = "; last error: %s" % wrong[-1][:200] if wrong else ""
     if item is not None and item.problem:
         return False, "its recording cannot be used: %s%s" % (item.problem, error), "rm -r %s" % shell_word(item.path)
-    return True, ("recorded %s ago" % age_text(wall_s() - item.recorded_s()) if item else "not recorded yet") + error, None
+    text = "recorded %s ago" % age_text(wall_s() - item.recorded_s()) if item else "not recorded yet"
+    return True, text + error, None
 
 
 def is_trouble(line):
@@ -13572,10 +13617,11 @@ variable LAZY_MCP_CONFIG, or servers.json in ~/.config/mcp-lazy or ~/.config/laz
 
   --request-timeout MS  limit for silence in a call (10000)
   --cache-dir D         folder of the recordings, if not the relay's
-  --transport stdio     the only one of this version; --port, --host, --path, --auth-token and --max-payload-size are for http
+  --transport stdio     the only one of this version; --port, --host, --path, --auth-token and \
+--max-payload-size are for http
 """
-HUB_OPTIONS = {"config": TEXT, "cache-dir": TEXT, "request-timeout": TEXT, "transport": TEXT, "port": TEXT, "host": TEXT, "path": TEXT,
-               "auth-token": TEXT, "max-payload-size": TEXT}
+HUB_OPTIONS = {"config": TEXT, "cache-dir": TEXT, "request-timeout": TEXT, "transport": TEXT, "port": TEXT,
+               "host": TEXT, "path": TEXT, "auth-token": TEXT, "max-payload-size": TEXT}
 
 
 def hub_command(words):
@@ -13595,11 +13641,13 @@ def hub_command(words):
     flags = {name: text for name, text in given.items() if name not in ("config", "cache-dir")}
     check_flags(flags)  # before a file is looked for (G1.4)
     try:
-        return run_hub(hub_path(given.get("config"), environment), flags, environment, given.get("cache-dir") or recordings_folder(environment))
+        path = hub_path(given.get("config"), environment)
+        return run_hub(path, flags, environment, given.get("cache-dir") or recordings_folder(environment))
     except UsageError:
         raise
     except LazyError as error:  # the log's form: the file that says how is what is missing or wrong
-        line = {"timestamp": iso_time(wall_s()), "level": "error", "message": str(error), "event": "service_start_error"}
+        line = {"timestamp": iso_time(wall_s()), "level": "error", "message": str(error),
+                "event": "service_start_error"}
         sys.stderr.write(canonical(line) + "\n")
         return EXIT_FAILED
 
@@ -13622,7 +13670,8 @@ RELAY_MEMBERS = {"start-timeout": "startTimeout", "stop-grace": "stopGrace", "ca
 SILENT_OPTIONS = frozenset("idle-stop idle-timeout-min stderr name fill verbose no-argv0".split()).union(RELAY_MEMBERS)
 TAKEN_MEMBERS = frozenset((
     "type command args env environment url serverUrl httpUrl headers http_headers env_http_headers bearer_token_env_var"
-    " cwd enabled disabled description path source transport enabled_tools disabled_tools startup_timeout_sec tool_timeout_sec").split())
+    " cwd enabled disabled description path source transport enabled_tools disabled_tools startup_timeout_sec"
+    " tool_timeout_sec").split())
 REMOVALS = {"claude": "mcp remove -s user", "gemini": "mcp remove -s user", "qwen": "mcp remove -s user",
             "codex": "mcp remove", "grok": "mcp remove", "copilot": "mcp remove", "cline": "mcp uninstall"}
 
@@ -13847,8 +13896,8 @@ def hub_import(words):
         work.notes += ["%s: is in %s already" % (name, path) for name in names if name not in added]
     work.notes += [] if names else ["%s: nothing was imported" % source.path]
     local = [entry["name"] for entry in work.entries if "url" not in entry]
-    work.notes += ["%s: stays in %s, the hub of this version does not reach remote servers" % (entry["name"], client.name)
-                   for entry in work.entries if "url" in entry]
+    text = "%s: stays in %s, the hub of this version does not reach remote servers"
+    work.notes += [text % (entry["name"], client.name) for entry in work.entries if "url" in entry]
     advice = import_advice(source, given.get("file"), local, path) if local else ""
     status = EXIT_FAILED if work.failed or not names else EXIT_OK
     sys.stderr.write("".join("mcp-lazy: %s\n" % printable(note).replace("\n", " ") for note in work.notes))
@@ -14028,17 +14077,20 @@ def hub_check(words):
 # ----------------------------------------------------------------------------
 def usage():
     """The option list."""
-    lines = ["usage: mcp-lazy [options] [--] COMMAND [ARG...]", "       mcp-lazy --check [options] [--] COMMAND [ARG...]",
+    lines = ["usage: mcp-lazy [options] [--] COMMAND [ARG...]",
+             "       mcp-lazy --check [options] [--] COMMAND [ARG...]",
              "       mcp-lazy config wrap | reapply | unwrap | status | watch | list",
              "       mcp-lazy hub [--config FILE] | check | import",
-             "       mcp-lazy cache list | show | check | clear | prune", "       mcp-lazy demo | doctor | paths | help", "", "options:"]
+             "       mcp-lazy cache list | show | check | clear | prune",
+             "       mcp-lazy demo | doctor | paths | help", "", "options:"]
     for option in OPTIONS:
         value = "" if option.kind == BOOLEAN else " " + option.kind.upper()
         default = " (%s)" % option.default if option.default not in ("", "false") else ""
         lines.append("  --%-28s %s%s" % (option.name + value, option.help, default))
     lines.append("Each option but %s has a variable: MCP_LAZY_ and its name, as MCP_LAZY_IDLE_STOP." % (
         ", ".join(WITHOUT_VARIABLE)))
-    lines.append("The check also reads MCP_LAZY_CHECK_INITIALIZE (params of its handshake) and MCP_LAZY_CHECK_BEFORE (probes).")
+    lines.append("The check also reads MCP_LAZY_CHECK_INITIALIZE (params of its handshake)"
+                 " and MCP_LAZY_CHECK_BEFORE (probes).")
     return "\n".join(lines) + "\n"
 
 
@@ -14047,8 +14099,8 @@ def own_command_line(word, words):
     command = {"help": help_command, "paths": paths_command, "demo": demo_command, "cache": cache_command,
                "config": config_command, "doctor": doctor_command, "hub": hub_command}.get(word)
     if command is None:
-        raise UsageError("the command %s is not part of version %s; a server of that name starts with: mcp-lazy -- %s" % (
-            word, VERSION, word))
+        raise UsageError("the command %s is not part of version %s; a server of that name starts with:"
+                         " mcp-lazy -- %s" % (word, VERSION, word))
     return command(words)
 
 
@@ -14059,7 +14111,8 @@ def paths_command(words):
     environment = current_environment()
     state, log_path = dsh_paths("NAME", environment)
     config_dir = user_config_dir(environment)
-    rows = (("recordings", recordings_folder(environment)), ("bytecode", bytecode_path(environment) or "none: compiled at each start"),
+    rows = (("recordings", recordings_folder(environment)),
+            ("bytecode", bytecode_path(environment) or "none: compiled at each start"),
             ("records of config", config_dir + "/mcp-lazy/registrations" if config_dir else "none: give --state-dir"),
             ("with --name: recording", state + "/NAME.json"), ("with --name: log", log_path))
     return say("".join("%-23s %s\n" % row for row in rows))
@@ -14075,8 +14128,8 @@ def help_command(words):
 
 FORMS = '"elicitation":{"form":{},"url":{}}'
 APPS = '"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}'
-CLAUDE = ('{"name":"claude-code","title":"Claude Code","version":"2.1.332","description":"Anthropic\'s agentic coding tool",'
-          '"websiteUrl":"https://claude.com/claude-code"}')
+CLAUDE = ('{"name":"claude-code","title":"Claude Code","version":"2.1.332",'
+          '"description":"Anthropic\'s agentic coding tool","websiteUrl":"https://claude.com/claude-code"}')
 CODEX = '{"name":"codex-mcp-client","title":"Codex","version":"0.171.0"}'
 
 
@@ -14092,7 +14145,8 @@ def _plain(name, version, probes=False):
 # capabilities of each kind of start, health check before session. An SDK without a number is its newest release.
 KNOWN_CLIENTS = {
     "claude-code": (True, "2025-11-25", ((CLAUDE, '{"roots":{"listChanged":true},%s}' % FORMS),)),
-    "codex": (False, "2025-06-18", ((CODEX, "{%s}" % FORMS), (CODEX, '{"experimental":{"codex/auth-change":{}},%s}' % FORMS))),
+    "codex": (False, "2025-06-18", ((CODEX, "{%s}" % FORMS),
+                                    (CODEX, '{"experimental":{"codex/auth-change":{}},%s}' % FORMS))),
     "gemini": (False, "2025-06-18", ((_info("mcp-test-client", "0.0.1"), "{}"),
                                      (_info("gemini-cli-mcp-client", "0.61.0"), '{"roots":{"listChanged":true}}'))),
     "opencode": (False, "2025-11-25", ((_info("opencode", "1.18.33"), '{"roots":{}}'),)),
@@ -14105,14 +14159,17 @@ KNOWN_CLIENTS = {
     "continue": _plain("continue-cli-client", "1.0.0"),
     "pi": (False, "2025-11-25", ((_info("pi-mcp", "1.0.0"), "{%s}" % APPS),)),
     "mcporter": _plain("mcporter", "0.12.3"),
-    "inspector": (False, "2025-11-25", ((_info("inspector-cli", "2.12.0"), '{"roots":{"listChanged":true},"extensions":'
-                                         '{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/skills":{}}}'),)),
+    "inspector": (False, "2025-11-25", ((
+        _info("inspector-cli", "2.12.0"), '{"roots":{"listChanged":true},"extensions":'
+        '{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/skills":{}}}'),)),
     "fastmcp": _plain("fastmcp", "4.2.3", probes=True),
     "py-sdk": _plain("mcp", "0.1.0", probes=True), "py-sdk-1": _plain("mcp", "0.1.0"),
     "py-sdk-2": _plain("mcp", "0.1.0", probes=True),
-    "ts-sdk": _plain("ts2", "1", probes=True), "ts-sdk-1": _plain("ts1", "1"), "ts-sdk-2": _plain("ts2", "1", probes=True),
+    "ts-sdk": _plain("ts2", "1", probes=True), "ts-sdk-1": _plain("ts1", "1"),
+    "ts-sdk-2": _plain("ts2", "1", probes=True),
 }
-CHECK_START = ('{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":%s}' % _info("mcp-lazy-check", VERSION)).encode("ascii")
+CHECK_START = ('{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":%s}'
+               % _info("mcp-lazy-check", VERSION)).encode("ascii")
 MODERN_VERSION = b"2026-07-28"
 
 
@@ -14120,8 +14177,8 @@ def read_plan(client, environment):
     """The Plan of a check: a known client's, or what the two variables say (B2). UsageError names the variable."""
     if client is not None:
         probes, version, starts = KNOWN_CLIENTS[client]
-        handshakes = [('{"protocolVersion":"%s","capabilities":%s,"clientInfo":%s}' % (version, capabilities, info)).encode("ascii")
-                      for info, capabilities in starts]
+        form = '{"protocolVersion":"%s","capabilities":%s,"clientInfo":%s}'
+        handshakes = [(form % (version, capabilities, info)).encode("ascii") for info, capabilities in starts]
         return Plan([probe_params(members(handshakes[-1]))] if probes else [], handshakes, client)
     handshake = one_line(environment.get(b"MCP_LAZY_CHECK_INITIALIZE") or CHECK_START)
     parts = read_start(handshake, "MCP_LAZY_CHECK_INITIALIZE")
@@ -14149,13 +14206,14 @@ def read_start(raw, where):
     except ValueError:
         raise UsageError("%s is not a JSON object" % where) from None
     info = told.get("clientInfo")
-    texts = [told.get("protocolVersion")] + ([info.get("name"), info.get("version")] if isinstance(info, dict) else [None])
+    texts = [told.get("protocolVersion"), member_of(info, "name"), member_of(info, "version")]
     try:
         entry_key("", told.get("capabilities"), "")
     except ValueError as error:
         raise UsageError("%s: %s" % (where, error)) from None
     if not all(isinstance(text, str) and text for text in texts) or not isinstance(told.get("capabilities"), dict):
-        raise UsageError("%s must have protocolVersion, an object capabilities, and clientInfo with name and version" % where)
+        raise UsageError("%s must have protocolVersion, an object capabilities, and clientInfo with name and version"
+                         % where)
     return parts
 
 
@@ -14166,7 +14224,7 @@ def read_probes(raw, where):
     except ValueError:
         raise UsageError("%s is not a JSON array" % where) from None
     if not isinstance(items, list) or not all(
-            isinstance(item, dict) and item.get("method") == DISCOVER and isinstance(item.get("params"), dict) for item in items):
+            member_of(item, "method") == DISCOVER and isinstance(item.get("params"), dict) for item in items):
         raise UsageError('%s must be an array of {"method":"%s","params":{...}}' % (where, DISCOVER))
     return [members(item)["params"] for item in elements(raw)]
 
@@ -14177,7 +14235,8 @@ def check_client(given):
         if name in given and not given.get("check"):
             raise UsageError("%s goes with --check only" % name)
     if given.get("as", next(iter(KNOWN_CLIENTS))) not in KNOWN_CLIENTS:
-        raise UsageError("as: %r is no client that is known here; these are: %s" % (given["as"], ", ".join(KNOWN_CLIENTS)))
+        raise UsageError("as: %r is no client that is known here; these are: %s" % (
+            given["as"], ", ".join(KNOWN_CLIENTS)))
 
 
 def check_command(options, settings, plan, json_errors):
@@ -14406,8 +14465,9 @@ def demo_report(rows, as_json):
     for row in rows:
         lines.append("%(at_ms)9d  %(phase)-5s %(took_ms)8.1f %(server_processes)17d %(relay_mib)10.1f"
                      " %(server_mib)11.1f  %(what)s" % row)
-    lines += ["", "cold: nothing was recorded, the server is started and asked. warm: answered from the recording,",
-              "no server process. wake: a call needs the server. idle: it is stopped again, the client notices nothing."]
+    lines += [
+        "", "cold: nothing was recorded, the server is started and asked. warm: answered from the recording,",
+        "no server process. wake: a call needs the server. idle: it is stopped again, the client notices nothing."]
     return "\n".join(lines) + "\n"
 
 
