@@ -1,4 +1,4 @@
-#!/usr/bin/env -S python3 -I -S -c "import sys,_signal;_signal.signal(2,0);exec(open(sys.argv[1]).read(3163))"
+#!/usr/bin/env -S python3 -I -S -c "import sys,_signal;_signal.signal(2,0);exec(open(sys.argv[1]).read(3158))"
 # The lines down to the ruler run twice: as the text that line 1 hands to exec (no __file__), and in the module (idle).
 import sys
 if "__file__" not in globals():
@@ -9,7 +9,7 @@ if "__file__" not in globals():
     import posix
     import _frozen_importlib_external as loaders
     words = ["hub"] * (sys.argv[1].rpartition("/")[2][:8].lower() == "lazy-mcp") + sys.argv[2:]
-    reloads = words[:1] == ["hub"] and words[1:2] not in (["check"], ["import"])  # its file is read after this, HUP or not
+    reloads = words[:1] == ["hub"] and words[1:2] not in (["check"], ["import"])  # its file is read later, HUP or not
     for number in (1, 2, 15):  # HUP, INT, TERM until the relay listens itself: there is nothing yet to clean up
         _signal.signal(number, lambda number, frame: number == 1 and reloads or posix._exit(0))
 
@@ -363,7 +363,8 @@ def format_log_line(style, pid, stamp, text):
 # Uses:   L0
 # Used by: L5 L6 L6b L7 L8 L8b L9 L9b L10b L11 L11b L13b L13c L13d L13e L14 L14b L15
 # Owns:   LineSplitter, parse_json, members, canonical, same_json, json_string, Envelope, read_envelope,
-#         envelopes_of, all_notifications, is_modern, progress_token, cancelled_key, kind_of_noise, Flight, Flights, clean_line, result_line, error_object, error_line, errors_array
+#         envelopes_of, all_notifications, is_modern, progress_token, cancelled_key, kind_of_noise, Flight, Flights,
+#         clean_line, result_line, error_object, error_line, errors_array
 # Never:  changes a byte of a line that is passed on
 # Tests:  tests/test_l02_bytes.py
 # ----------------------------------------------------------------------------
@@ -403,7 +404,7 @@ SHORT_BYTES = 1024
 SEARCHED_BYTES = 256 * 1024
 # A long line of an unusual shape is parsed whole up to here, above it is only passed on.
 PARSED_BYTES = 2 * 1024 * 1024
-# Steps of a skim over blanks, digits, backslashes or quotes; a line made to need more is not worth the time of the others.
+# Steps of a skim over blanks, digits, backslashes or quotes; a line made to need more is not worth the others' time.
 SKIM_STEPS, MOST_MEMBERS = 20000, 100
 # A line at least this long leaves the splitter as a block of its own: no copy of it is made.
 LONG_BYTES = 64 * 1024
@@ -570,7 +571,7 @@ def members(raw):
 
 
 def with_members(raw, changes):
-    """A JSON object (bytes) with top-level members set: {name: raw value}; all other bytes stay. ValueError as above."""
+    """A JSON object (bytes) with top-level members set: {name: raw value}; other bytes stay. ValueError as above."""
     text = bytes(raw).decode("utf-8")
     spans, edits, added = _spans(text), [], ""
     for name, value in changes.items():
@@ -1018,7 +1019,7 @@ def member_of(value, name):
 
 
 def progress_token(env, line):
-    """The progress token of a request as a key, None without one. In a line over 2 MiB only its two ends are looked at."""
+    """The progress token of a request as a key, None without one. Of a line over 2 MiB only the ends are looked at."""
     if env.body is not None:
         return token_key(member_of(member_of(env.body.get("params"), "_meta"), "progressToken"))
     raw, value = bytes(line) if len(line) <= PARSED_BYTES else b"", None
@@ -1038,7 +1039,7 @@ def progress_token(env, line):
 
 
 def token_key(value):
-    """What a string or an integer is known by: itself (1 is not "1"), size and hash of a long one; None for all else."""
+    """What a string or integer is known by: itself (1 is not "1"), size and hash of a long one; None for all else."""
     if type(value) is str:
         return value if len(value) <= TOKEN_CHARS and value.isascii() else (len(value), hash(value))
     if type(value) is int:
@@ -1066,17 +1067,17 @@ def kind_of_noise(text):
 
 # Late answers that are waited for after --call-timeout, and requests of a server that are kept in mind.
 MAX_OVERDUE = 10000
-# Progress tokens of requests that are over: of each process the last MAX_LATE, at times LATE_STEP more. Measured with all
-# of them: 0.3 MiB for integers, 0.5 for UUIDs, 0.7 whatever a client takes, as of long ones only a hash is kept.
+# Progress tokens of requests that are over: of each process the last MAX_LATE, at times LATE_STEP more. Measured with
+# all of them: 0.3 MiB for integers, 0.5 for UUIDs, 0.7 whatever a client takes, as of long ones only a hash is kept.
 MAX_LATE, LATE_STEP, TOKEN_CHARS = 4096, 512, 64
 
 class Flight:
     """One open request of the client.
 
-    token: the key of its progress token; note: what its answer teaches (a recorded method, or (method, params)); entry: the one it is recorded in; before:
-    what a handshake that is refused falls back to, a request of the modern era as it was read, or the line of a
-    subscription; batch: the number of its array or 0; startup: it
-    keeps the startup deadline armed.
+    token: the key of its progress token; note: what its answer teaches (a recorded method, or (method, params));
+    entry: the one it is recorded in; before: what a handshake that is refused falls back to, a request of the modern
+    era as it was read, or the line of a subscription; batch: the number of its array or 0; startup: it keeps the
+    startup deadline armed.
     """
     __slots__ = ("method", "key", "id_raw", "batch", "queued", "startup", "token", "note", "entry", "before", "since_s")
 
@@ -1089,7 +1090,7 @@ class Flight:
 class Flights:
     """Who waits for what: the client's requests and the server's, each by the value of its id.
 
-    late: progress tokens of requests that are over; what still comes for them is nobody's (Cursor drops the connection).
+    late: progress tokens of requests that ended; what still comes for them is nobody's (Cursor drops the connection).
     """
     __slots__ = ("_open", "server", "startup", "late", "_overdue", "_tokens")
 
@@ -1219,10 +1220,10 @@ def errors_array(id_raws, error_raw):
 # Uses:   L0 L1
 # Used by: L4 L6 L8 L8b L8c L9 L9b L11 L11b L13c L13d L13e L14 L14b L15
 # Owns:   monotonic_s, wall_s, this_pid, filesystem_bytes, read_some, write_some, make_pipe, open_null, open_append,
-#         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, current_environment, own_environment,
-#         set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble, read_private_file,
-#         replace_file, lock_file, append_to_file, rotate_file, file_tail, program_stat, find_program, absolute_path,
-#         poll_now, hung_up, selector_class, read_proc, stat_of, write_all, exit_now
+#         close_quietly, set_blocking, StandardStreams, SignalPipe, Processes, describe_exit, current_environment,
+#         own_environment, set_title, run_again_with_title, user_cache_dir, home_dir, private_dir_trouble,
+#         read_private_file, replace_file, lock_file, append_to_file, rotate_file, file_tail, program_stat,
+#         find_program, absolute_path, poll_now, hung_up, selector_class, read_proc, stat_of, write_all, exit_now
 # Never:  decides anything about MCP; blocks
 # Tests:  tests/test_l03_kernel.py
 # ----------------------------------------------------------------------------
@@ -1267,7 +1268,8 @@ NULL_DEVICE = "/dev/null"
 GUARD_SCRIPT = r"""trap '' TERM INT HUP; g=' '; s=
 while read -r w; do p=${w#?}
 case $w in '?'*) s=$p ;; +*) s=; g="$g$p " ;; -*) case $g in *" $p "*) g="${g%% $p *} ${g#* $p }" ;; esac ;; esac; done
-[ "$s" ] && g="$g$(ls -l /proc/[0-9]*/fd/[01] 2>/dev/null | sed -n "s|.* /proc/\([0-9]*\)/fd/[01] -> pipe:.$s.\$|\1|p") "
+[ "$s" ] &&
+g="$g$(ls -l /proc/[0-9]*/fd/[01] 2>/dev/null | sed -n "s|.* /proc/\([0-9]*\)/fd/[01] -> pipe:.$s.\$|\1|p") "
 [ "$g" = ' ' ] && exit
 for p in $g; do kill -TERM -$p; done; sleep 0.5; for p in $g; do kill -KILL -$p; done
 """
@@ -1423,7 +1425,7 @@ class SignalPipe:
         return set(read_some(self.fd) or b"")
 
     def ignore(self):
-        """All is done: a signal that comes while the interpreter ends, which sets handlers back, must not change the exit status."""
+        """All is done: a signal while the interpreter ends (it sets handlers back) must not change the exit status."""
         for signum in STOP_SIGNALS:
             _signal.signal(signum, _signal.SIG_IGN)
 
@@ -1662,7 +1664,7 @@ def _close_strangers_on_exec():
 
 
 def find_program(word):
-    """The path (str) that a command word stands for: itself with a slash, else the first such file on PATH, else None."""
+    """The path (str) a command word stands for: itself with a slash, else the first such file on PATH, else None."""
     if "/" in word:
         return word
     first = None
@@ -1826,7 +1828,7 @@ def home_dir(environment):
 
 
 def user_cache_dir(environment):
-    """The folder (str) for recordings: below the user's cache folder, else one of our own in the temp dir (A4.1, A4.3)."""
+    """The folder (str) for recordings: below the user's cache folder, else our own in the temp dir (A4.1, A4.3)."""
     xdg, home = environment.get(b"XDG_CACHE_HOME", b""), environment.get(b"HOME", b"")
     if sys.platform == "darwin":
         root = home + b"/Library/Caches" if home else b""
@@ -2382,8 +2384,9 @@ class Tasks:
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2
 # Used by: L6b L7 L8 L9 L13e L14b
-# Owns:   CHILD_TABLE, Child, Wake, RunWake, KillWake, WakeEnded, Backoff, SetTimer, ClearTimer, Spawn, CloseInput, KillGroup, Log, Ended, Unreapable,
-#         Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted, HoldClient, Queue, Errands
+# Owns:   CHILD_TABLE, Child, Wake, RunWake, KillWake, WakeEnded, Backoff, SetTimer, ClearTimer, Spawn, CloseInput,
+#         KillGroup, Log, Ended, Unreapable, Spawned, SpawnFailed, Exited, OutputClosed, TimerFired, StopWanted,
+#         HoldClient, Queue, Errands
 # Never:  reads a clock, touches a descriptor, knows what an MCP message is
 # Tests:  tests/test_l05_child.py
 # ----------------------------------------------------------------------------
@@ -2516,12 +2519,13 @@ class Wake:
                 relay.out.insert(at, Log("wake command matched: starting the server", 1))
         elif text != "exit status 1":
             level = self._weight(text)
-            relay.log("wake command failed: %s" % (text if level == 0 else text.partition(" (")[0]), level)  # no PATH at each beat (A16.4)
+            shown = text if level == 0 else text.partition(" (")[0]  # no PATH at each beat (A16.4)
+            relay.log("wake command failed: %s" % shown, level)
         elif last != text:  # not at each interval
             relay.log("wake command: nothing to do (exit status 1)", 2)
 
     def _weight(self, text):
-        """The level of a failure in the log. One that will not go away, a word misspelt, a person must hear of, once."""
+        """The level of a failure in the log. Of one that stays, a word misspelt, a person must hear, once."""
         never_ran = text in NEVER_RAN or ":" in text  # which no exit status has, and each reason not to start
         level, self._warned = 0 if never_ran and not self._warned else 1, self._warned or never_ran
         return level
@@ -2552,7 +2556,8 @@ class Backoff:
         if self.failures >= QUICK_EXITS and self._first_s:
             wait_s = min(LONGEST_BACKOFF_S, self._first_s * 2 ** min(self.failures - QUICK_EXITS, 20))
             self._due_s = now_s + wait_s
-            self._log("%d starts in a row came to nothing: the next one is put off for %g s" % (self.failures, wait_s), 1)
+            text = "%d starts in a row came to nothing: the next one is put off for %g s"
+            self._log(text % (self.failures, wait_s), 1)
 
     def wait_s(self, now_s):
         return self._due_s - now_s
@@ -2719,7 +2724,9 @@ class Errands:
     def __bool__(self):
         """True if something is under way."""
         self._forget()
-        return bool(self._overflowed or self._tasks or self._visits or self._relay.told.subscriptions or self._relay.streams.of_resources())
+        relay = self._relay
+        return bool(self._overflowed or self._tasks or self._visits
+                    or relay.told.subscriptions or relay.streams.of_resources())
 
     def _forget(self):
         """What is over by the clock."""
@@ -2779,7 +2786,7 @@ class Errands:
             self._silence(ident)
 
     def visit(self, ident, key=None):
-        """The user is sent to a URL; `notifications/elicitation/complete` will tell. key: of the request that asks for it."""
+        """The user is sent to a URL; `notifications/elicitation/complete` will tell. key: of the request for it."""
         self._forget()
         if isinstance(ident, str) and len(self._visits) < MAX_ERRANDS:
             self._visits[ident] = self._relay.now_s + VISIT_WAIT_S
@@ -2811,16 +2818,18 @@ class Errands:
 # Uses:   L0 L1 L2 L3
 # Used by: L6b L7 L8 L8b L9 L9b L11b L13d L13e L14 L14b L15
 # Owns:   SCHEMA, LISTS, LIST_MEMBER, program_words, file_key, Answer, Entry, entry_key, probe_keys, Recording,
-#         write_recording, merged_recording, import_older, Store, recorded_command, load_store, PageSet, ModernRequest, is_handshake, is_plain_listing, error_code, error_text, version_of
+#         write_recording, merged_recording, import_older, Store, recorded_command, load_store, PageSet,
+#         ModernRequest, is_handshake, is_plain_listing, error_code, error_text, version_of
 # Never:  reads a clock; touches a file but in `Store` and `load_store`
 # Tests:  tests/test_l06_record.py, tests/test_cache.py, tests/test_import.py
 # ----------------------------------------------------------------------------
 # Theory: a recording is what a server answered to `initialize`, `server/discover`
-# and the listings, verbatim, with the time, under everything that can change these answers: the file's name is
-# made of the command (all words, and size and time of the program files among
-# them); an entry's key of the era, the protocol version asked for, the client's
-# capabilities and the chosen scope. Arguments may hold secrets: only word 0 and
-# program files are stored as text, the other words enter the digest alone.
+# and the listings, verbatim, with the time, under everything that can change
+# these answers: the file's name is made of the command (all words, and size and
+# time of the program files among them); an entry's key of the era, the protocol
+# version asked for, the client's capabilities and the chosen scope. Arguments may
+# hold secrets: only word 0 and program files are stored as text, the other words
+# enter the digest alone.
 # Sizes and times are taken of programs only. The older relay hashes every file
 # named in the arguments, so a server with its database as argument was never
 # warm. Words are length-prefixed: none can look like two (A5.3).
@@ -2978,7 +2987,7 @@ class Entry:
         return self.era, self.version, self.capabilities, self.scope
 
     def opening(self):
-        """The raw result that began it, of `initialize` or `server/discover`; None if there is none or it is an error."""
+        """The raw result that began it, of `initialize` or `server/discover`; None if there is none, or an error."""
         answer = self.answers.get(OPENING[self.era])
         return None if answer is None or answer.is_error else answer.pages[0]
 
@@ -3014,7 +3023,7 @@ def scope_digest(scope_text):
 
 
 def probe_keys(params_raw, scope):
-    """(exact, tolerant) keys of a `server/discover` request's raw params; None for tolerant if they are no object (B5, B6)."""
+    """(exact, tolerant) keys of raw `server/discover` params; None for tolerant if they are no object (B5, B6)."""
     suffix = "@" + scope if scope else ""
     exact = "server/discover:" + sha256_hex(params_raw)[:16] + suffix
     try:
@@ -3286,7 +3295,8 @@ def item_count(method, answer):
 def is_list_request(params):
     """True if a list request asks for a page and nothing else."""
     return params is None or isinstance(params, dict) and all(
-        name == "_meta" or name == "cursor" and (value is None or isinstance(value, str)) for name, value in params.items())
+        name == "_meta" or name == "cursor" and (value is None or isinstance(value, str))
+        for name, value in params.items())
 
 
 def is_plain_listing(params):
@@ -3386,7 +3396,7 @@ class PageSet:
         if self.too_long:
             raise PeerError("it is over %d bytes" % MAX_RESULT_BYTES)
         cursor = found.get("nextCursor", b"null") if self.method in LIST_MEMBER else b"null"
-        if cursor in (b"null", b'""'):  # "" may lead on (26, pagination) or be an end: a client that follows it wakes the server
+        if cursor in (b"null", b'""'):  # "" may lead on (26, pagination) or be an end: who follows it wakes the server
             return None
         if cursor[:1] != b'"':
             raise PeerError("nextCursor is not a string")
@@ -3577,7 +3587,7 @@ class Lessons:
         return bool(self._dirty)
 
     def learn_initialize(self, entry, raw, replayed):
-        """Store a handshake's result. "same", "new", "changed" or "too big"; a changed live one empties the lists (A6.1)."""
+        """Store a handshake's result. "same", "new", "changed" or "too big"; a live change empties the lists (A6.1)."""
         before = entry.opening()
         if before is not None and same_json(before, raw):
             self._confirm(entry, "initialize")
@@ -3892,7 +3902,7 @@ class Shelf(Lessons):
         return isinstance(declared, dict) and declared.get("listChanged") is True
 
 def cache_hints(raw, age_ms):
-    """{member: raw value} to set in a modern result: what the revision requires, and a lifetime less its age (A17.5)."""
+    """{member: raw value} to set in modern results: what the revision requires, and a lifetime less its age (A17.5)."""
     found, changes = members(raw), {}
     if "resultType" not in found:
         changes["resultType"] = b'"complete"'
@@ -3961,7 +3971,8 @@ class Listings:
         relay, entry, method = self._relay, ask.entry, ask.method
         before = entry.answers.get(method)
         is_error = "error" in parts
-        if is_error and (ask.pages.pages or error_code(parts) not in RECORDED_ERRORS[:1 if entry.era == "legacy" else 2]):
+        kept = RECORDED_ERRORS[:1 if entry.era == "legacy" else 2]
+        if is_error and (ask.pages.pages or error_code(parts) not in kept):
             return None
         pages = [parts["error"]] if is_error else ask.pages.pages
         if not pages:
@@ -4011,7 +4022,7 @@ class Listings:
         return None
 
     def probe_answered(self, flight, parts):
-        """The client's own `server/discover` was answered. A refusal of another kind waits for what `initialize` says."""
+        """The client's `server/discover` was answered. A refusal of another kind waits for what `initialize` says."""
         relay, is_error = self._relay, "error" in parts
         raw = parts["error"] if is_error else parts.get("result", b"")
         try:
@@ -4090,7 +4101,7 @@ class OwnRequests:
 
     def reset(self):
         """A generation ended: what it still owed us will not come, what it taught is told."""
-        for entry, method in self.stale:  # called changed, and gone before it was read again: the next one has to be asked
+        for entry, method in self.stale:  # called changed, and gone before it was read again: the next has to be asked
             entry.answers.pop(method, None)
         self._open, self._again, self.stale = {}, set(), set()
         self._relay.listings.announce()
@@ -4134,7 +4145,8 @@ class OwnRequests:
     def _replayed(self, entry, parts):
         relay, result = self._relay, parts.get("result", b"null")
         if not is_handshake(result):
-            reason = redact(error_text(parts).encode("utf-8", "replace"), relay.settings.secrets).decode("utf-8", "replace")
+            reason = error_text(parts).encode("utf-8", "replace")
+            reason = redact(reason, relay.settings.secrets).decode("utf-8", "replace")
             relay.life.fail("refused the handshake%s" % (": " + reason if reason else ""), b"")
             return
         before = entry.opening()
@@ -4217,7 +4229,7 @@ class OwnRequests:
         self._relay.out.append(SetTimer("relist", self._relay.now_s + RELIST_WAIT_S))
 
     def asked_again(self, entry, method):
-        """The client lists it itself. Of several pages the first one may be as before: these are read by us all the same."""
+        """The client lists it itself. Of several pages the first may be as before: we read these all the same."""
         known = entry.answers.get(method) if entry is not None else None
         if known is None or len(known.pages) == 1:
             self.stale.discard((entry, method))
@@ -4249,7 +4261,7 @@ class OwnRequests:
 
 
 class Stream:
-    """A held `subscriptions/listen`. granted: {kind: value} of the acknowledgement; ours: we gave it, not the server."""
+    """A held `subscriptions/listen`. granted: {kind: value} as acknowledged; ours: we gave it, not the server."""
     __slots__ = ("id_raw", "line", "entry", "granted", "ours")
 
     def __init__(self, id_raw, line, entry, granted, ours):
@@ -4288,8 +4300,9 @@ class Streams:
             if value is True and isinstance(declared, dict) and declared.get("listChanged") is True:
                 granted[kind] = True
         self._held[env.id_key] = Stream(env.id_raw, line, entry, granted, True)
-        relay.to_client(b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{%s:%s},'
-                        b'"notifications":%s}}\n' % (json_string(SUBSCRIPTION_KEY), env.id_raw, canonical(granted).encode("ascii")))
+        told = json_string(SUBSCRIPTION_KEY), env.id_raw, canonical(granted).encode("ascii")
+        relay.to_client(b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged",'
+                        b'"params":{"_meta":{%s:%s},"notifications":%s}}\n' % told)
         return True
 
     def reopen(self):
@@ -4327,7 +4340,8 @@ class Streams:
         self._relay.flights.close(flight)
         granted = params.get("notifications")
         if len(self._held) < MAX_STREAMS and len(flight.before) <= MAX_STREAM_BYTES:
-            self._held[key] = Stream(flight.id_raw, flight.before, flight.entry, granted if isinstance(granted, dict) else {}, False)
+            granted = granted if isinstance(granted, dict) else {}
+            self._held[key] = Stream(flight.id_raw, flight.before, flight.entry, granted, False)
             self._relay.shelf.learn_listen(flight.entry, False)
             self._relay.save()
         self._relay.life.settle_start()
@@ -4413,27 +4427,23 @@ class Streams:
 #             like ASLEEP, but a start waits until the process is reaped: never two
 #             generations at once. When the client leaves, nothing starts any more.
 #
-# The order at a wake is fixed: initialize, its answer, initialized, log level,
-# subscriptions, our listings, then the queue as it came; in the modern era the open
-# streams, our listings, the queue. The listings are compared
-# with the recording: a recording is a promise that each real start checks. What a
-# server announces between its start and the end of that check is no change: it is
-# folded into the comparison (server-everything sends `list_changed` four times).
+# The order at a wake is fixed: initialize, its answer, initialized, log level, subscriptions,
+# our listings, then the queue as it came; in the modern era the open streams, our listings,
+# the queue. The listings are compared with the recording: a recording is a promise that each
+# real start checks. What a server announces between its start and the end of that check is no
+# change: it is folded into the comparison (server-everything sends `list_changed` four times).
 #
-# Every accepted request gets exactly one answer. `Flights` knows them by the JSON
-# value of their ids, both ways, and is emptied whole at each failure. A call is
-# never sent twice. A cancelled request gets no answer of ours; a late one of the
-# server passes. In a batch each id is known, failures come as one array.
+# Every accepted request gets exactly one answer. `Flights` knows them by the JSON value of their ids,
+# both ways, and is emptied whole at each failure. A call is never sent twice. A cancelled request gets no
+# answer of ours; a late one of the server passes. In a batch each id is known, failures come as one array.
 #
-# A startup deadline is armed at the spawn, and at an `initialize` for a running
-# server; it ends when replay, listings, probes and handshakes are answered (A10.1),
-# and never limits a call: of the 2026-07-28 revision, which has no handshake, only
-# discovery and listings hold it.
+# A startup deadline is armed at the spawn, and at an `initialize` for a running server; it ends
+# when replay, listings, probes and handshakes are answered (A10.1), and never limits a call: of
+# the 2026-07-28 revision, which has no handshake, only discovery and listings hold it.
 #
-# The trigger chooses the era of a process: a modern request starts it without a
-# replay, all else with one. Some servers fix their era with their first request and
-# refuse `initialize` then (-32022): that one is started again, once, for the same line,
-# and the client sees the second answer alone (A17.6).
+# The trigger chooses the era of a process: a modern request starts it without a replay, all else with
+# one. Some servers fix their era with their first request and refuse `initialize` then (-32022): that
+# one is started again, once, for the same line, and the client sees the second answer alone (A17.6).
 #
 # Two desks judge lines, one per direction; the relay itself owns the state, the
 # timers and the ways in and out of a generation. A judge returns True for "pass it
@@ -4462,8 +4472,9 @@ LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert"
 
 class Settings(Record):
     """What the command line said, in seconds and plain values; see the option table of the CLI."""
-    __slots__ = ("start_timeout_ns", "idle_stop_s", "stop_grace_s", "drain_s", "call_timeout_ns", "restart_backoff_s",
-                 "refresh_fatal", "fill", "server_name", "wake", "wake_interval_s", "wake_timeout_s", "log_calls", "secrets")
+    __slots__ = (
+        "start_timeout_ns", "idle_stop_s", "stop_grace_s", "drain_s", "call_timeout_ns", "restart_backoff_s",
+        "refresh_fatal", "fill", "server_name", "wake", "wake_interval_s", "wake_timeout_s", "log_calls", "secrets")
 
 
 class ClientLines(Record):
@@ -4485,8 +4496,8 @@ class ServerLines(Record):
 ClientTooLong = record("ClientTooLong", "", "event: a line of the client passed the limit and is skipped")
 ClientGone = record("ClientGone", "cause", "event: end of the client's input, or its output is closed")
 StopSignal = record("StopSignal", "name", "event: SIGTERM, SIGINT or SIGHUP came; the name")
-ServerBroke = record(
-    "ServerBroke", "text tail", "event: the server's side cannot go on (it does not take input, or a line passed the limit); tail as in Exited")
+ServerBroke = record("ServerBroke", "text tail", "event: the server's side cannot go on (it does not take input,"
+                     " or a line passed the limit); tail as in Exited")
 
 
 class Write(Record):
@@ -4572,8 +4583,8 @@ class Books:
             relay.flights.hold_start(flight)
             return
         recordable = method in LIST_MEMBER or method == "server/discover"
-        modern = method == "server/discover" or (
-            recordable or method == "subscriptions/listen" or relay.told.init_params is None) and is_modern(env.params(line))
+        may_be = recordable or method == "subscriptions/listen" or relay.told.init_params is None
+        modern = method == "server/discover" or may_be and is_modern(env.params(line))
         if modern:
             self._annotate_modern(flight, line)
         elif recordable and is_plain_listing(env.params(line)):
@@ -4788,7 +4799,8 @@ class ClientDesk:
             return False  # of another relay, behind this one
         flight, relay.life.for_refresh = Flight(env, relay.now_s, False), False
         relay.flights.add(flight)
-        relay.listings.seek(flight, entry, env.method, asked.params["cursor"], asked.meta_raw if entry.era == "modern" else b"")
+        meta_raw = asked.meta_raw if entry.era == "modern" else b""
+        relay.listings.seek(flight, entry, env.method, asked.params["cursor"], meta_raw)
         relay.troubles.watch_calls()
         return True
 
@@ -4978,10 +4990,11 @@ class ServerDesk:
         return len(passing) == len(pairs)
 
 
-TIMERS = {"startup": ("life", "startup_expired"), "idle": ("rest", "idle"), "settle": ("life", "release_queue"),
-          "window": ("start_requests", "window_closed"), "call": ("troubles", "calls_overdue"), "ladder": ("life", "child_event"),
-          "fill": ("rest", "fill"), "relist": ("own", "relist"), "own-limit": ("own", "give_up"),
-          "mute": ("rest", "output_closed"), "age": ("rest", "refresh_behind"), "last": ("life", "stop"), "wake-tick": ("wake", "tick"), "wake-limit": ("wake", "overran"), "drain": ("rest", "drain_over")}
+TIMERS = {"startup": ("life", "startup_expired"), "window": ("start_requests", "window_closed"),
+          "settle": ("life", "release_queue"), "call": ("troubles", "calls_overdue"), "own-limit": ("own", "give_up"),
+          "ladder": ("life", "child_event"), "mute": ("rest", "output_closed"), "age": ("rest", "refresh_behind"),
+          "idle": ("rest", "idle"), "fill": ("rest", "fill"), "relist": ("own", "relist"), "last": ("life", "stop"),
+          "wake-tick": ("wake", "tick"), "wake-limit": ("wake", "overran"), "drain": ("rest", "drain_over")}
 GENERATION_TIMERS = ("startup", "idle", "settle", "window", "relist", "fill", "own-limit", "call", "mute", "last")
 # Of a line that is no message, what a person may see.
 NOISE_BYTES = 200
@@ -5162,8 +5175,9 @@ class Life:
     modern request; modern_spoken: it has got one; refused_probe: the ModernRequest that it called invalid; for_refresh:
     nobody needs it, its answers are only compared (A5.10).
     """
-    __slots__ = ("startup_armed", "sent_initialized", "discarding", "heard", "modern", "modern_spoken", "refused_probe",
-                 "for_refresh", "last_wish", "_started_s", "generation", "batches", "queue", "_relay", "_child", "_backoff")
+    __slots__ = (
+        "startup_armed", "sent_initialized", "discarding", "heard", "modern", "modern_spoken", "refused_probe",
+        "for_refresh", "last_wish", "_started_s", "generation", "batches", "queue", "_relay", "_child", "_backoff")
 
     def __init__(self, relay):
         self._relay, self._child = relay, Child(relay.settings.stop_grace_s)
@@ -5180,7 +5194,7 @@ class Life:
         self._relay.shelf.new_start()
 
     def start(self, env, line):
-        """Start the server for a line (None: for nobody). While one stops, the line waits. False if it is too early for it."""
+        """Start the server for a line (None: for nobody). While one stops, the line waits. False if it is too early."""
         relay = self._relay
         wait_s = self._backoff.wait_s(relay.now_s)
         if wait_s > 0:
@@ -5232,7 +5246,7 @@ class Life:
             self._backoff.succeeded()
 
     def start_again(self, flight):
-        """The process has fixed its era and takes no handshake: one more in the legacy era, for the same line (A17.6)."""
+        """The process fixed its era and takes no handshake: one more in the legacy era, for the same line (A17.6)."""
         relay, line = self._relay, self._relay.told.init_line
         relay.log("the server serves the other era: starting it again for initialize", 1)
         relay.told.restarted = True
@@ -5290,7 +5304,7 @@ class Life:
         return self.in_replay() or self.stopping() and bool(self.queue)
 
     def hurry_replay(self):
-        """The client's input ended while its requests wait: they go out as soon as the handshake allows, or not at all."""
+        """The client's input ended while requests wait: they go out as soon as the handshake allows, or not at all."""
         self.last_wish = self._relay.state == STOPPING
         if self._relay.state == SETTLE:
             self.release_queue()
@@ -5311,8 +5325,8 @@ class Life:
             self.stop()
 
     def startup_expired(self, event):
-        limit = format_duration(self._relay.settings.start_timeout_ns)
-        self.fail("timed out after %s (--start-timeout; --check warms it without a client that waits)" % limit, event.tail)
+        text = "timed out after %s (--start-timeout; --check warms it without a client that waits)"
+        self.fail(text % format_duration(self._relay.settings.start_timeout_ns), event.tail)
 
     def fail(self, text, tail):
         """The generation is no good: error to all, nothing more is taken from it, ladder (A10.3)."""
@@ -5358,17 +5372,16 @@ class Life:
                 relay.exit(EXIT_FAILED)
             else:
                 relay.out.append(effect)
-
         if type(event) is OutputClosed and self._child.state == UP and relay.state != STOPPING:
             relay.out.append(SetTimer("mute", relay.now_s + MUTE_WAIT_S))
 
     def spawn_failed(self, event):
         self.child_event(event)
-        text = "cannot start the server: %s" % event.text
-        self._relay.log(text, 1)
-        for flight in self._relay.flights:
+        relay, text = self._relay, "cannot start the server: %s" % event.text
+        relay.log(text, 1)
+        for flight in relay.flights:
             flight.queued = True  # there was nobody to send it to
-        self._relay.troubles.answer_all(text, b"", "correct the command of the registration; the next request tries again")
+        relay.troubles.answer_all(text, b"", "correct the command of the registration; the next request tries again")
         self.queue.drop()
         self._end_generation()
 
@@ -5382,7 +5395,7 @@ class Life:
             relay.troubles.answer_all("%s during the %s" % (text, self._phase()), ended.tail)
             self.queue.drop()
         elif relay.leaving and not self.last_wish:
-            relay.troubles.answer_all("%s, because the client is leaving" % text, ended.tail, "--drain waits for answers")
+            relay.troubles.answer_all(text + ", because the client is leaving", ended.tail, "--drain waits for answers")
             self.queue.drop()
         else:
             relay.troubles.call_off()
@@ -5428,15 +5441,16 @@ RELAY_TABLE = {(state, event): name for event, row in _ROWS.items() for state, n
 
 class Relay:
     """The engine. handle(event, now_s) -> [effects]; see the theory for the states."""
-    __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "listings", "streams", "errands", "wake", "rest", "books", "troubles",
-                 "life", "start_requests", "leaving", "active_s", "client_desk", "_server_desk", "_draining", "_exited")
+    __slots__ = ("settings", "shelf", "state", "now_s", "out", "told", "flights", "own", "listings", "streams",
+                 "errands", "wake", "rest", "books", "troubles", "life", "start_requests", "leaving", "active_s",
+                 "client_desk", "_server_desk", "_draining", "_exited")
 
     def __init__(self, settings, shelf):
         self.settings, self.shelf, self.state, self.now_s, self.out = settings, shelf, ASLEEP, 0.0, []
         self.told, self.flights, self.own, self.listings, self.streams = (
             Told(), Flights(), OwnRequests(self), Listings(self), Streams(self))
-        self.errands, self.wake, self.rest, self.books, self.life = Errands(self), Wake(self), Rest(self), Books(self), Life(self)
-        self.client_desk, self._server_desk = ClientDesk(self), ServerDesk(self)
+        self.errands, self.wake, self.rest, self.books = Errands(self), Wake(self), Rest(self), Books(self)
+        self.life, self.client_desk, self._server_desk = Life(self), ClientDesk(self), ServerDesk(self)
         self.leaving, self.active_s, self._draining, self._exited = False, 0.0, False, False
 
     def begin(self, now_s):
@@ -5695,7 +5709,8 @@ class ServerLink:
         options = self._driver.options
         tail = bytes(self._tail) or (file_tail(options.stderr_log, TAIL_BYTES) if options.stderr_log else b"")
         tail = redact(tail, secret_values(own_environment())).strip()
-        return tail if len(tail) <= TROUBLE_BYTES else tail[-TROUBLE_BYTES:].partition(b"\n")[2] or tail[-TROUBLE_BYTES:]
+        last = tail[-TROUBLE_BYTES:]
+        return tail if len(tail) <= TROUBLE_BYTES else last.partition(b"\n")[2] or last
 
     def close_stdin(self):
         if self.stdin.fd is not None:
@@ -5848,7 +5863,8 @@ class Driver:
         link, watch, client = self.link, self.loop.watch, self.client
         waiting, pending = link.stdin.pending_bytes if link is not None else 0, client.outbox.pending_bytes
         reads = client.open and not client.held and waiting <= MAX_QUEUE_BYTES and self._status is None
-        now = (client.open, reads, waiting > 0, pending > 0, pending > MAX_OUTPUT_BYTES, link, link and link.stdin.fd, self._status)
+        now = (client.open, reads, waiting > 0, pending > 0, pending > MAX_OUTPUT_BYTES,
+               link, link and link.stdin.fd, self._status)
         if now == self._watched:
             return
         self._watched = now
@@ -5953,8 +5969,7 @@ class Driver:
             self.link = None
 
     def _set_timer(self, effect):
-        name = effect.name
-        self.loop.set_timer(name, effect.at_s, lambda: self._fired(name))
+        self.loop.set_timer(effect.name, effect.at_s, lambda: self._fired(effect.name))
 
     def _clear_timer(self, effect):
         self.loop.clear_timer(effect.name)
@@ -6029,8 +6044,8 @@ class Driver:
 
 EFFECTS = {
     Write: "_write", Spawn: "_spawn", CloseInput: "_close_input", KillGroup: "_kill_group", Release: "_release",
-    SetTimer: "_set_timer", ClearTimer: "_clear_timer", Log: "_note", Noise: "_note", Served: "_note", Save: "_want_save",
-    RunWake: "_run_wake", KillWake: "_kill_wake", HoldClient: "_hold_client", Exit: "_exit",
+    SetTimer: "_set_timer", ClearTimer: "_clear_timer", Log: "_note", Noise: "_note", Served: "_note",
+    Save: "_want_save", RunWake: "_run_wake", KillWake: "_kill_wake", HoldClient: "_hold_client", Exit: "_exit",
 }
 
 
@@ -6095,11 +6110,13 @@ OPTIONS = (
     Option("wake-command", TEXT, "", True, "JSON array; exit status 0 of this command starts the server", ()),
     Option("wake-interval", DURATION, "5s", False, "time between two runs of the wake command", ()),
     Option("wake-timeout", DURATION, "1s", False, "limit for one run of the wake command", ()),
-    Option("check", BOOLEAN, "false", True, "ask the server for all that clients ask at their start, record it, report", ()),
+    Option("check", BOOLEAN, "false", True,
+           "ask the server for all that clients ask at their start, record it, report", ()),
     Option("as", TEXT, "", True, "with --check: ask as a known client does (claude-code, codex ...)", ()),
     Option("json-errors", BOOLEAN, "false", True, "with --check: a failure as JSON on stdout too", ()),
     Option("version", BOOLEAN, "false", True, "print the version", ()),
-    Option("name", TEXT, "", True, "keep state and log under this name, stop after 10 idle minutes, fill all lists", ()),
+    Option("name", TEXT, "", True,
+           "keep state and log under this name, stop after 10 idle minutes, fill all lists", ()),
     Option("idle-timeout-min", DECIMAL, "", True, "idle stop in minutes (default 10 with --name)", ()),
     Option("stderr-log", TEXT, "", True, "append the server's stderr to this file", ()),
     Option("stderr", TEXT, "pipe", True, "pipe: copied, its end shown in errors; inherit: handed over",
@@ -6110,7 +6127,8 @@ OPTIONS = (
     Option("restart-backoff", DURATION, "500ms", True, "first delay after three starts that failed; 0 = none", ()),
     Option("refresh-fatal", BOOLEAN, "true", True, "a listing that hangs after a start ends the start", ()),
     Option("cache-scope", TEXT, "", True, "recordings apart by: client, client-version, cwd, env:NAME (commas)", ()),
-    Option("cache-max-age", DURATION, "0", True, "compare an older recording with the server, behind the answers; 0 = never", ()),
+    Option("cache-max-age", DURATION, "0", True,
+           "compare an older recording with the server, behind the answers; 0 = never", ()),
     Option("fill", BOOLEAN, "false", True, "record every advertised list, asked for or not (true with --name)", ()),
     Option("max-line", BYTES, str(MAX_LINE_BYTES), False, "longest line from either side, in bytes", ()),
     Option("log-format", TEXT, "text", True, "text or json", ("text", "json")),
@@ -6223,7 +6241,8 @@ def check_ranges(values, given):
     for option in OPTIONS:
         value = values.get(option.name)
         if option.kind in (DURATION, BYTES) and value is not None and (value < 0 or value == 0 and not option.zero):
-            wrong.append("%s must %s" % (origin(option.name, given), "not be negative" if option.zero else "be more than 0"))
+            rule = "not be negative" if option.zero else "be more than 0"
+            wrong.append("%s must %s" % (origin(option.name, given), rule))
     if wrong:
         raise UsageError(", ".join(wrong))
 
@@ -6300,8 +6319,8 @@ def make_run(words, environment, named):
     stderr_log = values.get("stderr-log") or (log_path if "stderr" not in given else None)
     command = recorded_command(argv)
     options = RunOptions(
-        argv, command, values.get("cache-dir") or state_dir or user_cache_dir(environment), name, scope, values["max-line"],
-        values.get("log-file") or log_path, values["verbose"], values["log-format"], stderr_log,
+        argv, command, values.get("cache-dir") or state_dir or user_cache_dir(environment), name, scope,
+        values["max-line"], values.get("log-file") or log_path, values["verbose"], values["log-format"], stderr_log,
         values["stderr"] == "inherit", wake_argv, values["cache-max-age"] // 10 ** 6)
     settings = Settings(
         values["start-timeout"], seconds(idle_ns), seconds(values["stop-grace"]), seconds(values["drain"]),
@@ -6317,7 +6336,8 @@ def dsh_paths(name, environment):
     if name is None:
         return None, None
     home = home_dir(environment)
-    base = home + "/.local/share/dsh/state" if home else user_cache_dir({b"TMPDIR": environment.get(b"TMPDIR")}) + "/dsh"
+    temporary = {b"TMPDIR": environment.get(b"TMPDIR")}
+    base = home + "/.local/share/dsh/state" if home else user_cache_dir(temporary) + "/dsh"
     state = filesystem_text(environment.get(b"DSH_LAZY_MCP_STATE_DIR") or b"") or base + "/lazy-mcp"
     logs = filesystem_text(environment.get(b"DSH_LAZY_MCP_LOG_DIR") or b"") or base + "/mcp-logs"
     return state, "%s/%s.log" % (logs, name)
@@ -6366,7 +6386,8 @@ def say(text):
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError) as error:
         sys.stdout = None  # or the interpreter tries once more and complains
-        sys.stderr.write("mcp-lazy: cannot write to stdout: %s\n" % (getattr(error, "strerror", None) or "it is closed"))
+        trouble = getattr(error, "strerror", None) or "it is closed"
+        sys.stderr.write("mcp-lazy: cannot write to stdout: %s\n" % trouble)
         return EXIT_FAILED
     return EXIT_OK
 
@@ -6432,7 +6453,8 @@ def main():
 EXCHANGE_FLAG, AT_FDCWD = 2, -100
 NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EPERM)
 
-FileFacts = record("FileFacts", "dev ino mode uid gid links size mtime_ns", "what tells one state of a file from another")
+FileFacts = record("FileFacts", "dev ino mode uid gid links size mtime_ns",
+                   "what tells one state of a file from another")
 
 
 def facts_of(seen):
@@ -6550,9 +6572,9 @@ def copy_attributes(path, fd):
 
 
 def write_over(path, raw, facts, old):
-    """Write into the file itself, for hard links; not whole if we are killed meanwhile. OSError; the `old` bytes are put back then.
+    """Write into the file itself, for hard links; not whole if we are killed meanwhile.
 
-    False if that fails too: the file is damaged.
+    OSError; the `old` bytes are put back then. False if that fails too: the file is damaged.
     """
     fd = posix.open(path, posix.O_WRONLY | posix.O_CLOEXEC | posix.O_NOCTTY)
     try:
@@ -6737,7 +6759,8 @@ class Session:
 
     Refused for an error answer, PeerError for a dead process.
     """
-    __slots__ = ("pid", "heard", "_loop", "_processes", "_out", "_stdout_fd", "_splitter", "_waiting", "_count", "_trouble")
+    __slots__ = ("pid", "heard", "_loop", "_processes", "_out", "_stdout_fd", "_splitter", "_waiting", "_count",
+                 "_trouble")
 
     id_prefix, read_bytes = "", READ_BYTES
 
@@ -6878,7 +6901,7 @@ class Silence(LazyError):
 
 
 class Checked(Session):
-    """A session that trusts nothing (B10). asked: methods that the server requested; exited: a Future of how it ended."""
+    """A session that trusts nothing (B10). asked: methods the server requested; exited: a Future of how it ended."""
     __slots__ = ("link", "asked", "has_roots", "acknowledged", "exited", "_output_closed")
 
     id_prefix = OWN_ID + "inspect-"
@@ -7032,7 +7055,7 @@ def why_failed(error, what, session):
 
 
 class Check:
-    """One run of --check: asks a command what its clients will ask, in both eras. What a ServerLink calls its driver."""
+    """One run of --check: asks a command what clients will ask, in both eras. What a ServerLink calls its driver."""
     __slots__ = ("options", "loop", "processes", "sink", "journal", "findings", "stage", "_plan", "_settings", "_tasks",
                  "_task", "_broken", "_session", "_signals", "_what", "_doubtful")
 
@@ -7169,7 +7192,8 @@ class Check:
         versions, declared = found.get("supportedVersions"), object_of(found.get("capabilities"))
         if entry is None or not isinstance(versions, list) or asked.meta[VERSION_KEY] not in versions:
             return
-        kinds = [kind for kind, name in STREAM_KINDS.items() if object_of(declared.get(name)).get("listChanged") is True]
+        kinds = [kind for kind, name in STREAM_KINDS.items()
+                 if object_of(declared.get(name)).get("listChanged") is True]
         lists = await self._lists(entry, declared, asked.meta_raw)
         if kinds or self._plan.client is not None:  # clients open it regardless
             await self._listen(entry, kinds or list(STREAM_KINDS), asked.meta_raw)
@@ -7215,8 +7239,8 @@ class Check:
         found = read_handshake(result)
         version = found["protocolVersion"]
         if version != told["protocolVersion"] and self._plan.client is None:
-            raise PeerError("asked for protocol version %s, the server speaks %s: name that one in MCP_LAZY_CHECK_INITIALIZE" % (
-                told["protocolVersion"], version))
+            raise PeerError("asked for protocol version %s, the server speaks %s: name that one in"
+                            " MCP_LAZY_CHECK_INITIALIZE" % (told["protocolVersion"], version))
         self.findings.shelf.select(told)
         entry = self.findings.entry(self.findings.shelf.entry.key(), False, result)
         session.notify("notifications/initialized")
@@ -7228,9 +7252,10 @@ class Check:
     def _settle(self, legacy):
         """What probes without a clear answer are taken for, once the answer to the handshake is known."""
         for asked, future in self._doubtful:
+            refused = isinstance(future.error, Refused) and future.error.rpc_code in UNCLEAR + (METHOD_NOT_FOUND,)
             if future.done and future.error is None and PageSet.is_whole(DISCOVER, future.value):  # late, but
                 self.findings.probe(asked, False, future.value)
-            elif legacy and isinstance(future.error, Refused) and future.error.rpc_code in UNCLEAR + (METHOD_NOT_FOUND,):
+            elif legacy and refused:
                 self.findings.probe(asked, True, NOT_FOUND)
         self._doubtful = []
 
@@ -7340,7 +7365,7 @@ CacheWords = record("CacheWords", "folder as_json era older_s filters", "what fo
 
 
 class Stored:
-    """One file that has the name of a recording. problem: why it cannot be used, None if it can; fault: is that a damage?"""
+    """One file with the name of a recording. problem: why it cannot be used, None if it can; fault: is that damage?"""
     __slots__ = ("key", "path", "size", "used_s", "recording", "program", "command", "files", "problem", "fault")
 
     def __init__(self, folder, key, facts):
@@ -7455,7 +7480,8 @@ def read_words(words, kinds, command):
             continue
         name, equals, text = word[2 if word[:2] == "--" else 1:].partition("=")
         if name not in kinds:
-            raise UsageError("%s: no such option: %s (%s --help tells more)" % (command, word.partition("=")[0], command.split()[0]))
+            raise UsageError("%s: no such option: %s (%s --help tells more)" % (
+                command, word.partition("=")[0], command.split()[0]))
         if kinds[name] == BOOLEAN:
             text = parse_switch(text if equals else "true", command, name)
         elif not equals:
@@ -7480,8 +7506,10 @@ def read_cache_words(words, environment):
         raise UsageError("cache: an empty FILTER would be every recording; leave it out to say that")
     if given.get("era", "legacy") not in OPENING:
         raise UsageError("cache: --era is legacy or modern, not %r" % given["era"])
-    folder = given.get("cache-dir") or filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"") or user_cache_dir(environment)
-    return CacheWords(folder, given.get("json", False), given.get("era"), older_than_s(given.get("older-than", "0")), filters)
+    folder = given.get("cache-dir") or filesystem_text(environment.get(b"MCP_LAZY_CACHE_DIR") or b"")
+    older_s = older_than_s(given.get("older-than", "0"))
+    return CacheWords(folder or user_cache_dir(environment), given.get("json", False), given.get("era"),
+                      older_s, filters)
 
 
 def older_than_s(text):
@@ -7509,9 +7537,9 @@ def cache_list(items, now_s):
     for item in items:
         facts = dict(item.facts(), problem=item.problem or program_trouble(item))
         lists = ["%s %d" % (LIST_WORD[method], facts["lists"][method]) for method in LISTS if method in facts["lists"]]
-        rows.append((item.key[:8], ",".join(facts["eras"]) or "-", ",".join(facts["versions"]) or "-", ", ".join(lists) or "-",
-                     age_text(now_s - item.recorded_s()), size_text(item.size), age_text(now_s - item.used_s),
-                     ",".join(facts["servers"]) or "-",
+        rows.append((item.key[:8], ",".join(facts["eras"]) or "-", ",".join(facts["versions"]) or "-",
+                     ", ".join(lists) or "-", age_text(now_s - item.recorded_s()), size_text(item.size),
+                     age_text(now_s - item.used_s), ",".join(facts["servers"]) or "-",
                      item.command if facts["problem"] is None else "(%s)" % facts["problem"]))
         all_facts.append(facts)
     return all_facts, table_lines(rows) if items else [], EXIT_OK
@@ -7536,9 +7564,13 @@ def cache_show(items, now_s):
             lines.append("  %s %s, server %s %s, recorded %s ago, capabilities %s" % (
                 detail["era"], detail["version"], info.get("name", "?"), info.get("version", "?"),
                 age_text(now_s - detail["recordedAt"] / 1000), detail["capabilities"][:8]))
-            lines += ["    %-24s %s" % (method, "%d: %s" % (len(names), ", ".join(names)) if isinstance(names, list) else
-                                        "error %s" % names) for method, names in detail["lists"].items()]
+            lines += ["    %-24s %s" % (method, list_text(names)) for method, names in detail["lists"].items()]
     return found, lines, EXIT_OK
+
+
+def list_text(names):
+    """What was recorded of a list: its names, or the code of the error."""
+    return "%d: %s" % (len(names), ", ".join(names)) if isinstance(names, list) else "error %s" % names
 
 
 def entry_details(entry):
@@ -7553,9 +7585,9 @@ def entry_details(entry):
             found = parse_json(page).get(LIST_MEMBER[method])
             names += [str(object_of(one).get("name")) for one in found] if isinstance(found, list) else []
         lists[method] = names
-    return {"era": entry.era, "version": entry.version, "capabilities": entry.capabilities, "scope": entry.scope, "lists": lists,
-            "recordedAt": entry.recorded_at_ms(), "startRequests": entry.start_requests, "refusesListen": entry.refuses_listen,
-            "serverInfo": object_of(parse_json(server_info(entry)))}
+    return {"era": entry.era, "version": entry.version, "capabilities": entry.capabilities, "scope": entry.scope,
+            "lists": lists, "recordedAt": entry.recorded_at_ms(), "startRequests": entry.start_requests,
+            "refusesListen": entry.refuses_listen, "serverInfo": object_of(parse_json(server_info(entry)))}
 
 
 def cache_check(items, now_s):
@@ -7570,7 +7602,7 @@ def cache_check(items, now_s):
 
 
 def program_trouble(item):
-    """Why a recording's program is another one now, None if it is not: size and time of its files are part of the key."""
+    """Why a recording's program is another one now, or None: size and time of its files are part of the key."""
     for path, size, mtime_ns in item.files:
         seen = program_stat(path)
         if seen is None:
@@ -7607,7 +7639,8 @@ def remove_recording(item):
 def cache_prune(items, now_s):
     """(for JSON, lines, exit status): remove what nobody used for long."""
     unused = [item for item in items if now_s - item.used_s > UNUSED_S]
-    return cache_clear([item for item in unused if item.problem is None or item.fault], now_s)  # other versions note no use
+    ours = [item for item in unused if item.problem is None or item.fault]  # other versions note no use
+    return cache_clear(ours, now_s)
 
 
 def remove_leftovers(folder, now_s):
@@ -8493,7 +8526,8 @@ WIDE = "this is UTF-16 or UTF-32, it has to be saved as UTF-8"
 # Not every interpreter reads so much, 3.9 to 3.11 less, others more: where it is too much for one, this place is named.
 TOO_DEEP, DEEPEST = "arrays and objects are nested too deeply to be read", 1000
 # By the text at the error, or by how `json` names it.
-HINTS = ((TOO_DEEP, TOO_DEEP), ("'", "names and strings stand in double quotes"), ("\ufeff", "a byte-order mark may only stand at the start"),
+HINTS = ((TOO_DEEP, TOO_DEEP), ("'", "names and strings stand in double quotes"),
+         ("\ufeff", "a byte-order mark may only stand at the start"),
          ("/*", "this comment has no end"), ("Expecting ':'", "a colon is missing behind the name"),
          ("Expecting ','", "a comma or a closing bracket is missing before this"),
          ("Expecting property", "a name in double quotes has to stand here"),
@@ -8680,8 +8714,8 @@ class JsonDocument:
                 name = scanstring(self.raw[key:at].decode("utf-8"), 1)[0]
             if name in members:
                 first, again = _place(self.raw, members[name][0]), _place(self.raw, key)
-                raise JsonTextError("%.99s stands twice in one object, in line %d, column %d, and in line %d, column %d" % (
-                    (json_literal(name),) + first + again), *again)
+                text = "%.99s stands twice in one object, in line %d, column %d, and in line %d, column %d"
+                raise JsonTextError(text % ((json_literal(name),) + first + again), *again)
             value = colon(plain, at).end()
             at = _scan_ends(plain, value)[1]
             members[name] = key, value, at
@@ -8785,8 +8819,9 @@ def json_literal(text):
 # ----------------------------------------------------------------------------
 # Uses:   L1 L2 L3 L8b L10 L10b
 # Used by: L11b L14 L14b
-# Owns:   Client, CLIENTS, YAML_CLIENTS, Registration, NotThere, NotOurs, Remote, read_document, read_registration, registrations_of, is_relay,
-#         plan_wrap, plan_unwrap, plan_recovery, Edited, edited, read_metadata, metadata_bytes
+# Owns:   Client, CLIENTS, YAML_CLIENTS, Registration, NotThere, NotOurs, Remote, read_document, read_registration,
+#         registrations_of, is_relay, plan_wrap, plan_unwrap, plan_recovery, Edited, edited, read_metadata,
+#         metadata_bytes
 # Never:  touches a file; serialises a document
 # Tests:  tests/test_config.py, tests/test_config_cases.py, tests/test_config_property.py
 # ----------------------------------------------------------------------------
@@ -8824,7 +8859,8 @@ FIELDS = ("command", "args", "env")
 
 FLAT, LOWER, NESTED, ARRAY = "flat", "transport", "nested", "array"  # see Shapes above
 Client = record("Client", "name files here root is_toml is_strict shape", (
-    "A client: its files, and those of a project's folder; where the servers stand; does it refuse comments? how an entry looks"))
+    "A client: its files, and those of a project's folder; where the servers stand; does it refuse comments?"
+    " how an entry looks"))
 # %config: ~/.config or macOS's Application Support; %xdg: ~/.config everywhere; the others as `client_files` says.
 CLIENTS = (
     Client("claude", ("%claude/.claude.json",), (".mcp.json",), ("mcpServers",), False, True, FLAT),
@@ -8838,17 +8874,19 @@ CLIENTS = (
     Client("cline", ("~/.cline/data/settings/cline_mcp_settings.json",), (), ("mcpServers",), False, True, LOWER),
     Client("vscode", ("%config/Code/User/mcp.json",), (".vscode/mcp.json",), ("servers",), False, False, FLAT),
     Client("windsurf", ("~/.codeium/windsurf/mcp_config.json",), (), ("mcpServers",), False, True, FLAT),
-    Client("opencode", ("%xdg/opencode/opencode.jsonc", "%xdg/opencode/opencode.json"), ("opencode.jsonc", "opencode.json"),
-           ("mcp",), False, False, ARRAY),
+    Client("opencode", ("%xdg/opencode/opencode.jsonc", "%xdg/opencode/opencode.json"),
+           ("opencode.jsonc", "opencode.json"), ("mcp",), False, False, ARRAY),
     Client("zed", ("%xdg/zed/settings.json",), (".zed/settings.json",), ("context_servers",), False, False, NESTED),
 )
 # Clients whose files are YAML, with the names that they give to the command and the arguments.
-YAML_CLIENTS = {"goose": ("~/.config/goose/config.yaml", "cmd", "args"), "continue": ("~/.continue/config.yaml", "command", "args")}
+YAML_CLIENTS = {"goose": ("~/.config/goose/config.yaml", "cmd", "args"),
+                "continue": ("~/.continue/config.yaml", "command", "args")}
 
 Registration = record("Registration", "name paths is_array command args env", (
     "One stdio server: the paths of its fields, is its command one array?, the values; None for what is not there"))
 Intent = record("Intent", "changes fields metadata restored", (
-    "{field: new value, None to remove it}, the fields to report, the metadata to keep (without spans), the fields that go back to what they were"))
+    "{field: new value, None to remove it}, the fields to report, the metadata to keep (without spans),"
+    " the fields that go back to what they were"))
 Edited = record("Edited", "raw spans", "A document with a plan carried out, and the spans that undo it")
 
 
@@ -8897,7 +8935,7 @@ def value_at(value, path):
 
 
 def with_value(value, path, new):
-    """A copy of a decoded document with one place set, or removed (None); what it shares with the old one nobody changes."""
+    """A copy of a decoded document with one place set, or removed (None); nobody changes what the two share."""
     copy = dict(value or {})
     if len(path) > 1:
         copy[path[0]] = with_value(copy.get(path[0]), path[1:], new)
@@ -8922,8 +8960,8 @@ def root_path(document, client, project):
         if isinstance(projects, dict) and key in projects:
             return ("projects", key) + client.root
     alike = [key for key in projects if same_folder(key, project)] if isinstance(projects, dict) else []
-    raise LazyError("there is no project %s%s" % (project, "; give one of these as --project: " + ", ".join(sorted(alike))
-                                                  if alike else ""))
+    hint = "; give one of these as --project: " + ", ".join(sorted(alike)) if alike else ""
+    raise LazyError("there is no project %s%s" % (project, hint))
 
 
 def same_folder(one, other):
@@ -8986,7 +9024,8 @@ def checked_registration(document, shape, path, kind):
     if entry.get("url") is not None:
         lines = [document.find(path + (key,)).line for key in ("url", "command") if entry.get(key) is not None]
         if len(lines) > 1:
-            raise LazyError("server %r has a url (line %d) and a command (line %d): one of the two has to go first" % (name, *lines))
+            raise LazyError("server %r has a url (line %d) and a command (line %d): one of the two has to go first"
+                            % (name, *lines))
         raise Remote("server %r has a url (line %d): it is remote, there is no command to relay" % (name, *lines))
     base, words = path, FIELDS
     if shape == LOWER and isinstance(entry.get("transport"), dict):
@@ -9017,7 +9056,8 @@ def array_command(name, entry):
     words = entry.get("command")
     if words is None:
         return None, []
-    if not isinstance(words, list) or not words or type(words[0]) is not str or not all(type(word) in (str, bytes) for word in words):
+    is_array = isinstance(words, list) and all(type(word) in (str, bytes) for word in words)
+    if not is_array or not words or type(words[0]) is not str:
         raise LazyError("server %r: command is not an array of strings" % name)
     return words[0], words[1:]
 
@@ -9052,7 +9092,7 @@ def is_recoverable(found, relay):
 # -- plans -------------------------------------------------------------------------
 
 def original_of(found):
-    """(command, args) behind the relay in a wrapped registration; options of the relay that somebody put there are dropped."""
+    """(command, args) behind the relay in a wrapped registration, without options of the relay that somebody added."""
     words = list(found.args or ())
     if words and words[0][:1] in ("-", b"-"):
         try:
@@ -9064,6 +9104,11 @@ def original_of(found):
     return words[0], words[1:]
 
 
+def prior_relay(old, relay):
+    """The path of another relay that stood there before this one, by the metadata there is."""
+    return old["relay"] if old["relay"] != relay else old.get("priorRelay")
+
+
 def plan_wrap(found, old, relay, wanted, unwanted):
     """The Intent that puts `relay` in front of a registration, or keeps it there (D4). LazyError.
 
@@ -9071,7 +9116,8 @@ def plan_wrap(found, old, relay, wanted, unwanted):
     """
     wrapped = is_wrapped(found, old)
     if not wrapped and (is_relay(found.command, relay) or runs_our_script(found)):
-        raise NotOurs("server %r already starts a relay that is not managed here: take it out with unwrap --recover" % found.name)
+        raise NotOurs("server %r already starts a relay that is not managed here:"
+                      " take it out with unwrap --recover" % found.name)
     if not wrapped and found.command[:1] == "-":
         raise LazyError("server %r: the relay would take its command for an option of its own" % found.name)
     stored = old["managedEnv"] if old else {}
@@ -9085,12 +9131,12 @@ def plan_wrap(found, old, relay, wanted, unwanted):
     if wrapped:
         command, args = original_of(found)
         metadata["hadArgs"], had_env = old["hadArgs"], old.get("hadEnv")
-        prior = found.command if found.command != relay else old["relay"] if old["relay"] != relay else old.get("priorRelay")
+        prior = found.command if found.command != relay else prior_relay(old, relay)
         changes["command"] = relay
     else:
         command, args = found.command, found.args or []
         metadata["hadArgs"], had_env = found.args is not None, env_before(found, stored, old)
-        prior = old["relay"] if old and old["relay"] != relay else old.get("priorRelay") if old else None
+        prior = prior_relay(old, relay) if old else None
         changes["command"], changes["args"] = relay, [command] + args
     metadata.update({"command": command, "args": list(map(text_of, args)), "hadEnv": had_env, "priorRelay": prior})
     dropped = {name: old["baseEnv"].get(name) for name in unwanted if name in stored and env.get(name) == stored[name]}
@@ -9108,7 +9154,7 @@ def env_before(found, stored, old):
 
 
 def finished_plan(found, changes, metadata):
-    """The Intent of changes, less those that change nothing; a missing env is created, an emptied one of ours removed."""
+    """The Intent of changes that change something; a missing env is created, an emptied one of ours removed."""
     now = {"command": found.command, "args": found.args}
     now.update({"env." + name: value for name, value in (found.env or {}).items()})
     changes = {field: value for field, value in changes.items() if now.get(field) != value}
@@ -9144,9 +9190,11 @@ def plan_unwrap(found, old):
 def plan_recovery(found, relay):
     """What `unwrap --recover` without metadata: the command and the args, nothing else (D5.5)."""
     if found.args and text_of(found.args[0])[:1] == "-" and is_relay(found.command, relay):
-        raise LazyError("server %r: its args begin with options of the relay; remove them by hand, then it can be recovered" % found.name)
+        raise LazyError("server %r: its args begin with options of the relay; remove them by hand,"
+                        " then it can be recovered" % found.name)
     if not is_recoverable(found, relay):
-        raise LazyError("server %r cannot be recovered: its command is no relay, or its first argument no command" % found.name)
+        raise LazyError("server %r cannot be recovered: its command is no relay,"
+                        " or its first argument no command" % found.name)
     return finished_plan(found, {"command": found.args[0], "args": found.args[1:]}, None)
 
 
@@ -9182,7 +9230,7 @@ def plan_edits(document, found, changes):
 
 
 def array_edits(document, found, words):
-    """The edits of a command that is one array: an element goes in front, or goes, or is another; the others stay as they are."""
+    """The edits of a command that is one array: an element goes in front, or goes, or is another; the others stay."""
     path, held = found.paths["command"], [found.command] + found.args
     spans, text = document.elements(path), json_literal(words[0]).encode("utf-8")
     first = spans[0]
@@ -9212,7 +9260,8 @@ def edited(document, found, plan, old_spans):
             edits = plan_edits(document, found, left)
             raw = spliced(document.raw, sorted(back + edits, key=lambda edit: edit[1:3]))
             parsed = (json_document(raw) if isinstance(document, JsonDocument) else toml_document(raw)).value
-            if same_value(parsed, expected) or restored and same_value(without_null(parsed, found.paths["env"]), expected):
+            if same_value(parsed, expected) \
+                    or restored and same_value(without_null(parsed, found.paths["env"]), expected):
                 return Edited(raw, spans_after(document, found, back, edits, kept))
         except ValueError as refused:
             error = refused
@@ -9224,7 +9273,9 @@ def place_of(document, found, span):
     """(start, end) of the bytes that an edit of ours left, None if they are not there any more."""
     path, new, at = path_of(found, span["field"]), span["new"].encode("utf-8"), span["at"]
     place = document.find(path)
-    if place is None or place.span is None or found.is_array and span["field"] == "command":  # there the rules are exact
+    if place is None or place.span is None:
+        return None
+    if found.is_array and span["field"] == "command":  # there the rules are exact
         return None
     start = place.span[0] if at is None else place.member[0] - at
     end = place.span[1] if at is None else start + len(new)
@@ -9240,8 +9291,10 @@ def undo_edits(found, changes, restored, places):
     whole_env = all(field in restored for field in changes)
     for (start, end), span in places:
         field, covered = span["field"], {span["field"]} | set(span.get("also", ()))
-        mine = [name for name in left if name in restored and (name in covered or whole_env and field == "env" and name[:4] == "env.")]
-        if mine and covered - {"env"} <= set(mine) and (field[:4] != "env." or "env" not in left):  # else the whole env goes, by the rules
+        all_env = whole_env and field == "env"
+        mine = [name for name in left if name in restored and (name in covered or all_env and name[:4] == "env.")]
+        env_goes = field[:4] == "env." and "env" in left  # as a whole, by the rules
+        if mine and covered - {"env"} <= set(mine) and not env_goes:
             exact.append((path_of(found, field), start, end, (span["old"] or "").encode("utf-8"), None))
             left = {name: value for name, value in left.items() if name not in mine}
         else:
@@ -9261,7 +9314,8 @@ def spans_after(document, found, back, edits, places):
         places = places + [(env.span, {"field": "env", "at": None, "new": old, "old": old})]
     rest = list(edits)
     for (start, end), span in places:
-        inside = [edit for edit in every if start <= edit[1] and edit[2] <= end and not edit[1] == edit[2] in (start, end)]
+        inside = [edit for edit in every
+                  if start <= edit[1] and edit[2] <= end and not edit[1] == edit[2] in (start, end)]
         if (span["field"], span["at"]) != ("env", None):
             rest = [edit for edit in rest if edit not in inside]
         spans.append(extended(document, found, span, start, end, inside))
@@ -9284,7 +9338,10 @@ def extended(document, found, span, start, end, inside):
 # -- metadata ------------------------------------------------------------------------
 
 def read_metadata(raw, client, config, server):
-    """The metadata (dict) of a registration; LazyError where it is not valid (D2.5). Older ones have neither hadEnv nor spans."""
+    """The metadata (dict) of a registration; LazyError where it is not valid (D2.5).
+
+    Older ones have neither hadEnv nor spans.
+    """
     try:
         found = parse_json(raw)
     except ValueError:
@@ -9304,7 +9361,8 @@ def read_metadata(raw, client, config, server):
 
 
 def is_span(span):
-    return (isinstance(span, dict) and type(span.get("new")) is str and (span.get("at") is None or type(span["at"]) is int)
+    return (isinstance(span, dict) and type(span.get("new")) is str
+            and (span.get("at") is None or type(span["at"]) is int)
             and (span.get("old") is None or type(span["old"]) is str)
             and all(type(field) is str for field in span.get("also") or ())
             and (span.get("field") in FIELDS or str(span.get("field"))[:4] == "env."))
@@ -9313,8 +9371,8 @@ def is_span(span):
 def metadata_bytes(metadata):
     """The text of a metadata file: two-space indented, no final newline (D2.4)."""
     import json
-    order = ("schema", "client", "config", "server", "project", "relay", "priorRelay", "command", "args", "hadArgs", "hadEnv",
-             "managedEnv", "baseEnv", "spans")
+    order = ("schema", "client", "config", "server", "project", "relay", "priorRelay", "command", "args", "hadArgs",
+             "hadEnv", "managedEnv", "baseEnv", "spans")
     kept = {name: metadata[name] for name in order if metadata.get(name) is not None}
     return json.dumps(kept, indent=2).encode("ascii")  # lone surrogates of a client's file come back as they were
 
@@ -9323,7 +9381,8 @@ def metadata_bytes(metadata):
 # ----------------------------------------------------------------------------
 # Uses:   L1 L2 L3 L4 L6 L8c L11
 # Used by: L14b
-# Owns:   Target, Order, Conflict, Interrupt, change_registration, registration_status, read_config, records_in, is_locked, survey
+# Owns:   Target, Order, Conflict, Interrupt, change_registration, registration_status, read_config, records_in,
+#         is_locked, survey
 # Never:  leaves a half-written file; tells a value of somebody's variable
 # Tests:  tests/test_config_write.py, tests/test_config.py
 # ----------------------------------------------------------------------------
@@ -9353,8 +9412,10 @@ LOCK_WAIT_S, LOCK_POLL_S = 30.0, 0.05
 KEEP_BACKUPS, KEEP_BACKUPS_S = 20, 30 * 86400.0
 TEMPORARY = ".mcp-lazy-"
 
-Order = record("Order", "action relay wanted unwanted dry_run recover in_place keep_backups", "What one command wants done")
-Found = record("Found", "raw facts document registration metadata_raw metadata", "A registration, and the file it was read from")
+Order = record("Order", "action relay wanted unwanted dry_run recover in_place keep_backups",
+               "What one command wants done")
+Found = record("Found", "raw facts document registration metadata_raw metadata",
+               "A registration, and the file it was read from")
 
 
 class BadRecord(LazyError):
@@ -9367,7 +9428,8 @@ class Conflict(LazyError):
 
 def changed_meanwhile(target):
     """The Conflict for a file that another program has written since it was read."""
-    return Conflict("%s changed during editing; it was left as it is now. Close the program that writes it, and try again" % target.path)
+    return Conflict("%s changed during editing; it was left as it is now. Close the program that writes it,"
+                    " and try again" % target.path)
 
 
 class Interrupt:
@@ -9421,7 +9483,8 @@ class Target:
 
     def backups(self):
         """The names of its backups, oldest first."""
-        return [name for name in folder_names(self.state_dir + "/backups") if name[:33] == self.key + "-" and name[-4:] == ".bak"]
+        return [name for name in folder_names(self.state_dir + "/backups")
+                if name[:33] == self.key + "-" and name[-4:] == ".bak"]
 
 
 # -- reading -------------------------------------------------------------------------
@@ -9480,8 +9543,9 @@ def registration_status(target, relay):
     found = find_target(target)
     entry, metadata = found.registration, found.metadata
     wrapped = is_wrapped(entry, metadata) or is_relay(entry.command, relay)
-    report = {"client": target.client.name, "file": target.path, "server": target.server, "managed": metadata is not None,
-              "wrapped": wrapped, "recoverable": metadata is None and is_recoverable(entry, relay), "backups": len(target.backups())}
+    report = {"client": target.client.name, "file": target.path, "server": target.server,
+              "managed": metadata is not None, "wrapped": wrapped,
+              "recoverable": metadata is None and is_recoverable(entry, relay), "backups": len(target.backups())}
     if wrapped:
         report["relay"] = entry.command
     if metadata is not None and not is_wrapped(entry, metadata):
@@ -9509,7 +9573,8 @@ def change_registration(target, order, interrupt):
         is_atomic = commit(target, order, plan, found, result)
         return report_of(target, order, plan, found, is_atomic)
     except OSError as error:
-        raise LazyError("cannot write in %s: %s; %s is as it was" % (target.state_dir, error.strerror or error, target.path)) from None
+        raise LazyError("cannot write in %s: %s; %s is as it was" % (
+            target.state_dir, error.strerror or error, target.path)) from None
     finally:
         close_quietly(lock)
 
@@ -9531,8 +9596,9 @@ def plan_of(found, order):
             return plan_unwrap(found.registration, found.metadata)
         if order.recover:
             return plan_recovery(found.registration, order.relay)
+        can_recover = is_recoverable(found.registration, order.relay)
         raise NotOurs("server %r is not managed here%s" % (found.registration.name, (
-            ": unwrap --recover takes a relay out without its record" if is_recoverable(found.registration, order.relay) else "")))
+            ": unwrap --recover takes a relay out without its record" if can_recover else "")))
     if order.action == "reapply" and found.metadata is None:
         raise NotOurs("server %r was never wrapped here: use wrap" % found.registration.name)
     return plan_wrap(found.registration, found.metadata, order.relay, order.wanted, order.unwanted)
@@ -9587,12 +9653,15 @@ def is_locked(target):
 
 
 def commit(target, order, plan, found, result):
-    """Write what has to be written, in the order of D8.1: True, or False where the file was not exchanged in one step. None: no change."""
+    """Write what has to be written, in the order of D8.1.
+
+    True, or False where the file was not exchanged in one step. None: no change.
+    """
     is_new = result.raw != found.raw
     must_be_as_read(target, found)
     if is_new and found.facts.links > 1 and not order.in_place:
-        raise LazyError("%s has %d hard links; --in-place writes into the file itself, which is not safe against a crash" % (
-            target.path, found.facts.links))
+        raise LazyError("%s has %d hard links; --in-place writes into the file itself,"
+                        " which is not safe against a crash" % (target.path, found.facts.links))
     if is_new:
         write_backup(target, found.raw)
     keeps = order.action != "unwrap"
@@ -9606,13 +9675,15 @@ def commit(target, order, plan, found, result):
         if keeps:
             restore_metadata(target, found.metadata_raw)
         if isinstance(error, OSError):
-            where = target.path if str(error.strerror).startswith("its ") else target.folder  # its owner, its attributes
-            raise LazyError("cannot write %s: %s; %s is as it was" % (where, error.strerror or error, target.path)) from None
+            own = str(error.strerror).startswith("its ")  # its owner, its attributes
+            raise LazyError("cannot write %s: %s; %s is as it was" % (
+                target.path if own else target.folder, error.strerror or error, target.path)) from None
         raise
     if not keeps and found.metadata_raw is not None:
         trouble = remove_file(target.metadata_path)
         if trouble:
-            raise LazyError("%s is restored, but its record %s cannot be removed: %s" % (target.path, target.metadata_path, trouble))
+            raise LazyError("%s is restored, but its record %s cannot be removed: %s" % (
+                target.path, target.metadata_path, trouble))
     if is_new:
         prune_backups(target, order.keep_backups, keeps)
     return is_atomic
@@ -9683,10 +9754,11 @@ def put_in_place(target, found, raw):
     if found.facts.links > 1:
         must_be_as_read(target, found)
         if not write_over(target.path, raw, found.facts, found.raw):
-            raise LazyError("%s is damaged, it could not be written to its end; its newest backup in %s/backups is whole" % (
-                target.path, target.state_dir))
+            raise LazyError("%s is damaged, it could not be written to its end; its newest backup in %s/backups"
+                            " is whole" % (target.path, target.state_dir))
         return False
-    temporary = "%s/%s%s-%s-%s-%s" % (target.folder, TEMPORARY, target.key, target.file_key[:8], short_digest(found.raw), short_digest(raw))
+    temporary = "%s/%s%s-%s-%s-%s" % (target.folder, TEMPORARY, target.key, target.file_key[:8],
+                                      short_digest(found.raw), short_digest(raw))
     part = temporary + ".part"
     try:
         write_beside(target.path, part, raw, found.facts)
@@ -9707,7 +9779,10 @@ def put_in_place(target, found, raw):
 
 
 def check_displaced(target, found, temporary, ours):
-    """Remove the displaced file if it is the one that was read; else put it back. Conflict. ours: FileFacts and bytes of the new file."""
+    """Remove the displaced file if it is the one that was read; else put it back. Conflict.
+
+    ours: FileFacts and bytes of the new file.
+    """
     if is_file(temporary, found.facts, found.raw):
         close_quietly_unlink(temporary)
         return
@@ -9716,8 +9791,8 @@ def check_displaced(target, found, temporary, ours):
     except OSError:
         good = False
     if not good:
-        raise Conflict("%s was written twice while it was edited: compare it with %s, which is another program's version, and remove that" % (
-            target.path, temporary))
+        raise Conflict("%s was written twice while it was edited: compare it with %s,"
+                       " which is another program's version, and remove that" % (target.path, temporary))
     close_quietly_unlink(temporary)
     raise changed_meanwhile(target)
 
@@ -9729,7 +9804,8 @@ def is_file(path, facts, raw):
     except OSError:
         now = file_identity(path)
         now_raw = raw if now is not None and (now.size, now.mtime_ns) == (facts.size, facts.mtime_ns) else None
-    return now_raw == raw and (now.dev, now.ino, now.mode, now.uid, now.gid) == (facts.dev, facts.ino, facts.mode, facts.uid, facts.gid)
+    return now_raw == raw and all(
+        getattr(now, name) == getattr(facts, name) for name in ("dev", "ino", "mode", "uid", "gid"))
 
 
 def settle_leftovers(target):
@@ -9754,9 +9830,10 @@ def digest_of(path):
 
 
 def put_back(target, path, ours):
-    """Another program's version that a killed run displaced goes back where ours still stands; else LazyError, both stay."""
+    """Another program's version that a killed run displaced goes back where ours stands; else LazyError, both stay."""
     if digest_of(target.path) != ours or not exchange(path, target.path) or digest_of(path) != ours:
-        raise LazyError("%s holds a version of %s that a killed run displaced: compare the two, then remove it" % (path, target.path))
+        raise LazyError("%s holds a version of %s that a killed run displaced: compare the two, then remove it"
+                        % (path, target.path))
 
 
 # -- what is there ---------------------------------------------------------------------
@@ -9788,7 +9865,8 @@ def file_rows(client, path, state_dir, relay):
         for project in [None] + (list(projects) if isinstance(projects, dict) else []):
             for server, found in registrations_of(document, client, project).items():
                 rows.append(server_row(Target(client, path, project, server, state_dir), found, relay))
-        trouble = strict_trouble(client, document) and "%s will not load it: it has %s" % (client.name, strict_trouble(client, document))
+        trouble = strict_trouble(client, document)
+        trouble = trouble and "%s will not load it: it has %s" % (client.name, trouble)
     except LazyError as error:
         trouble = str(error)
         trouble = trouble[len(place.path) + 2:] if trouble.startswith(place.path + ": ") else trouble
@@ -9799,8 +9877,8 @@ def file_rows(client, path, state_dir, relay):
 
 def empty_row(target, problem=None):
     row = dict.fromkeys(("project", "kind", "relay", "registration", "record"))
-    row.update({"client": target.client.name, "file": target.path, "project": target.project, "server": target.server or None,
-                "wrapped": False, "managed": False, "problem": problem})
+    row.update({"client": target.client.name, "file": target.path, "project": target.project,
+                "server": target.server or None, "wrapped": False, "managed": False, "problem": problem})
     return row
 
 
@@ -9819,7 +9897,8 @@ def server_row(target, found, relay):
             row["managed"] = row["record"] is not None
             row["wrapped"] = row["wrapped"] or is_wrapped(found, row["record"])
         except LazyError as error:
-            row.update({"problem": str(error), "record": target.metadata_path if isinstance(error, BadRecord) else None})
+            row["problem"] = str(error)
+            row["record"] = target.metadata_path if isinstance(error, BadRecord) else None
         row["relay"] = found.command if row["wrapped"] else None
     return row
 
@@ -9857,7 +9936,8 @@ Health = record("Health", "enabled interval_s timeout_s idle_timeout_s wake", "h
 LogOptions = record("LogOptions", "level format dump_bodies max_body_bytes redact_keys", "logging (G15.1)")
 CacheOptions = record("CacheOptions", "strategy ttl_s max_access_count", "cache (G2.6)")
 Embed = record("Embed", "enabled max_servers", "embedServerSummaries (G16.1)")
-Transport = record("Transport", "type port host path auth_token max_payload_size allowed_origins allowed_hosts said trouble",
+Transport = record("Transport", "type port host path auth_token max_payload_size allowed_origins allowed_hosts said"
+                   " trouble",
                    "G12.1; said: the fields of SETTINGS that the file gives, and the environment cannot change (G1.6);"
                    " trouble: why there is no token although the file names one, which is no matter but for http")
 Permissions = record("Permissions", "default rules", "default: allow, deny or None; rules: the last that matches wins")
@@ -10069,7 +10149,8 @@ class Reading:
         words = [work(word, "command") for word in words]
         if not words or not words[0].strip():
             raise table.wrong("command", "names no program")
-        said = words if len(words) > 1 else words[0].split()  # a whole command line in one text does not start, but is told
+        # A whole command line in one text does not start, but is told.
+        said = words if len(words) > 1 else words[0].split()
         for word, following in zip(said[1:], said[2:] + ["-"]):
             name, equals, value = word.partition("=")
             if name[:1] == "-" and any(part in name.upper().encode("utf-8", "replace") for part in SECRET_NAME_PARTS):
@@ -10209,7 +10290,8 @@ def read_hub_config(raw, path, environment, read_file):
         trouble = fields["transport"].trouble
         fields["transport"].trouble = trouble and "%s: %s%s" % (path, line_of(document, trouble), trouble)
     except (WrongMember, JsonTextError) as error:
-        place = "line %d, column %d: " % (error.line, error.column) if isinstance(error, JsonTextError) else line_of(document, error)
+        place = "line %d, column %d: " % (error.line, error.column) if isinstance(error, JsonTextError) \
+            else line_of(document, error)
         raise LazyError("%s: %s%s" % (path, place, error)) from None
     return HubConfig(*[fields[field] for field in HubConfig.__slots__])
 
@@ -10242,8 +10324,9 @@ def hub_fields(table, reading):
             said["authToken"], trouble = None, error
     reached = Table(said, "transport")
     found = {field: reached.get(member, kind, default) for member, field, kind, default in SETTINGS.values()}
-    found.update(allowed_hosts=reached.get("allowedHosts", TEXTS, []), allowed_origins=reached.get("allowedOrigins", TEXTS, []),
-                 said=frozenset(fields), trouble=trouble)
+    found.update(
+        allowed_hosts=reached.get("allowedHosts", TEXTS, []), said=frozenset(fields),
+        allowed_origins=reached.get("allowedOrigins", TEXTS, []), trouble=trouble)
     return {
         "request_timeout_s": limit_s, "transport": Transport(*map(found.get, Transport.__slots__)),
         "health": Health(health.get("enabled", A_FLAG, True), health.get("interval", whole(100, unit=1000), 30.0),
@@ -10299,8 +10382,9 @@ def with_overrides(config, flags, environment):
     transport = replaced(config.transport, **changes)
     if transport.type == "http" and transport.auth_token is None and config.transport.trouble:
         raise LazyError(config.transport.trouble)
-    return replaced(config, request_timeout_s=changes.get("request_timeout_s", config.request_timeout_s), transport=transport,
-                    warnings=config.warnings + warnings, secrets=config.secrets | tokens.secrets)
+    return replaced(
+        config, request_timeout_s=changes.get("request_timeout_s", config.request_timeout_s), transport=transport,
+        warnings=config.warnings + warnings, secrets=config.secrets | tokens.secrets)
 
 
 def glob_matches(pattern, text):
@@ -10480,7 +10564,7 @@ class Redaction:
     def piece(self, text, most, from_end=False):
         """`text`, a piece of something longer, hidden and cut to its first (or last) `most` characters.
 
-        A secret that the cut went through has no known form; what is left of it stands at the edge, and is hidden there.
+        A secret that the cut went through has no known form; what is left of it at the edge is hidden there.
         """
         left = max((size for forms in self._forms.values() for form in forms
                     for size in [_overlap(form, text, from_end)]), default=0)
@@ -10515,8 +10599,8 @@ class Redaction:
             return [self.value(item, verbatim, depth - 1) for item in value]
         if type(value) is str:
             inner = _json_in(value) if depth and not verbatim else None
-            if inner is not None and _json_in(self.known(value)) is None:  # a secret that is JSON: spelled anew it is not found
-                inner = None
+            if inner is not None and _json_in(self.known(value)) is None:
+                inner = None  # a secret that is JSON itself: spelled anew it would not be found
             return _encoded(self.value(inner, False, depth - 1)) if inner is not None else (
                 self.known(value) if verbatim else self._no_json(value))
         if value is None or isinstance(value, bool):
@@ -10554,7 +10638,10 @@ def redacted_text(text, secrets):
 
 
 def stderr_end(raw, secrets, most, is_cut=False):
-    """The last `most` characters of a server's stderr, from a whole word on; hidden first and then cut. is_cut: raw is no whole."""
+    """The last `most` characters of a server's stderr, from a whole word on; hidden first and then cut.
+
+    is_cut: raw is the end of something longer.
+    """
     hidden = secrets if isinstance(secrets, Redaction) else Redaction(secrets)
     text = (hidden.piece(_text_of(raw), len(raw), True) if is_cut else hidden.text(_text_of(raw))).strip()
     end = text[-most:]
@@ -10787,8 +10874,16 @@ ROUND_MEMBERS = ("_meta", "inputResponses", "requestState")
 ANEW = "; send the call anew, without requestState and inputResponses"
 
 
+def exact_form(raw):
+    """One text for all spellings of a JSON value. ValueError, RecursionError."""
+    return canonical(parse_json(raw, exact=True))
+
+
 class Dialogue:
-    """One request of a client of 2026-07-28. offers: what can be asked (dict); progress: the raw token of its newest request."""
+    """One request of a client of 2026-07-28.
+
+    offers: what can be asked (dict); progress: the raw token of its newest request.
+    """
     __slots__ = ("offers", "progress", "_method", "_parts", "_work", "_questions", "_news", "_count")
 
     def __init__(self, method, parts, offers):
@@ -10854,8 +10949,7 @@ class Dialogue:
         theirs = {name: raw for name, raw in parts.items() if name not in ROUND_MEMBERS}
         try:
             return method == self._method and theirs.keys() == self._parts.keys() and all(
-                raw == theirs[name] or canonical(parse_json(raw, exact=True)) == canonical(parse_json(theirs[name], exact=True))
-                for name, raw in self._parts.items())
+                raw == theirs[name] or exact_form(raw) == exact_form(theirs[name]) for name, raw in self._parts.items())
         except (ValueError, RecursionError):  # too deep to be compared but by its text
             return False
 
@@ -10913,7 +11007,7 @@ class Dialogues:
 
 
 def carrier_of(upstream, method, dialogue=None):
-    """What asks the client (`ask`, `withdraw`) for a server: a call of it, or the client's connection; None if neither can."""
+    """What asks the client (`ask`, `withdraw`) for a server: a call of it, or the client's connection, or None."""
     wanted, face = ASKABLE.get(method), upstream.hub.face
     able = [one for one in ([dialogue] if dialogue is not None else reversed(upstream.callers)) if wanted in one.offers]
     if able:
@@ -10924,6 +11018,7 @@ def carrier_of(upstream, method, dialogue=None):
 def answer_server(upstream, session, env, line):
     """A request of a server with a handshake: handed to the client if that can answer it (G4.3)."""
     carrier = carrier_of(upstream, env.method)
+    can_wait = "roots" in upstream.declared and not upstream.calls and len(session.held) < MOST_HELD
     if env.method == "ping":
         session.answer(env.id_raw, False, b"{}")
     elif len(session.asking) >= MOST_ASKED or session.asked_bytes > MOST_ASKED_BYTES:
@@ -10931,19 +11026,20 @@ def answer_server(upstream, session, env, line):
     elif carrier is not None:
         session.was_asked = True
         session.asking[env.id_key] = upstream.hub.tasks.start(_pass_on(carrier, session, env, line))
-    elif env.method == "roots/list" and "roots" in upstream.declared and not upstream.calls and len(session.held) < MOST_HELD:
+    elif env.method == "roots/list" and can_wait:
         session.held.append((env, line))
     elif env.method == "roots/list":
         session.answer(env.id_raw, False, NO_ROOTS)
     else:
-        session.answer(env.id_raw, True, error_object(METHOD_NOT_FOUND, "the hub's client does not offer %s" % env.method))
+        error = error_object(METHOD_NOT_FOUND, "the hub's client does not offer %s" % env.method)
+        session.answer(env.id_raw, True, error)
 
 
 NO_ROOTS = b'{"roots":[]}'
 
 
 async def _pass_on(carrier, session, env, line):
-    """While the client thinks, the server is not silent: it waits. When its calls are over, the client is told to forget it."""
+    """While the client thinks, the server is not silent: it waits. Its calls over, the client is told to forget it."""
     key, future = carrier.ask(env.method, members(line).get("params"))
     session.asked_bytes += len(line)
     try:
@@ -10974,15 +11070,15 @@ async def ask_client(upstream, raw, dialogue):
             elif method == "roots/list":
                 answers[key] = NO_ROOTS
             else:
-                raise HubError("%s asks the client for %s, which it does not offer" % (upstream.name, printable(str(method))),
-                               "TOOL_ERROR", None, "call it from a client that offers this")
+                text = "%s asks the client for %s, which it does not offer" % (upstream.name, printable(str(method)))
+                raise HubError(text, "TOOL_ERROR", None, "call it from a client that offers this")
         for key, _, _, future in asked:
             answers[key] = await future
     except (ValueError, KeyError, TypeError):
-        raise HubError("%s answered with questions that are none" % upstream.name, "SERVER_UNREACHABLE", None, None) from None
+        raise HubError("%s answered with questions that are none" % upstream.name, "SERVER_UNREACHABLE") from None
     except PeerError as error:
-        text = "the client did not answer what %s asks: %s" % (upstream.name, error or "neither a result nor an error came")
-        raise HubError(text, "TOOL_ERROR", None, None) from None
+        why = str(error) or "neither a result nor an error came"
+        raise HubError("the client did not answer what %s asks: %s" % (upstream.name, why), "TOOL_ERROR") from None
     finally:
         for _, carrier, key, future in asked:
             if not future.done:
@@ -11004,7 +11100,8 @@ class Subscriptions:
         kinds = {kind: True for kind in granted if wanted.get(kind) is True}
         closed = Future()
         self._open[id_raw] = (kinds, closed)
-        self._tell(id_raw, "notifications/subscriptions/acknowledged", b'"notifications":%s,' % canonical(kinds).encode("ascii"))
+        told = b'"notifications":%s,' % canonical(kinds).encode("ascii")
+        self._tell(id_raw, "notifications/subscriptions/acknowledged", told)
         try:
             await closed
         finally:
@@ -11087,7 +11184,8 @@ HUB_MARK = b"MCP_LAZY_HUB"
 def spawn_trouble(server, error):
     """Why it does not start. A whole command line in one text, as people write it, is shown as it has to be written."""
     argv, words = server.argv, server.argv[0].split()
-    if len(argv) == 1 and len(words) > 1 and not word_stat(argv[0], 0) and ("/" not in words[0] or word_stat(words[0], 0)):
+    is_line = len(argv) == 1 and len(words) > 1 and not word_stat(argv[0], 0)
+    if is_line and ("/" not in words[0] or word_stat(words[0], 0)):
         error = 'no program is called "%s"; the words behind its name are an array: "command": %s, "args": [%s]' % (
             argv[0], canonical(words[0]), ", ".join(map(canonical, words[1:])))
     return "%s cannot be started: %s" % (server.name, error)
@@ -11099,16 +11197,6 @@ def refuse_missing_folder(upstream):
     if upstream.server.cwd and (seen is None or seen.st_mode & 0o170000 != 0o040000):
         text = "%s cannot be started: its cwd %s is no folder" % (upstream.name, upstream.server.cwd)
         raise HubError(text, "INVALID_COMMAND", None, upstream.hub.advice())
-
-
-def start_fault(error, tail, exit_text, noise):
-    """(code, details, suggestion) of a failed start: what its stderr says of it, else what was seen of its stdout."""
-    code, suggestion = error.code, error.suggestion
-    if code in ("SERVER_CRASHED", "SERVER_TIMEOUT"):
-        code, suggestion = classify_failure(tail or "", exit_text, "start")
-    if code == "SERVER_TIMEOUT" and (noise or error.code == "SERVER_CRASHED"):
-        code, suggestion = error.code, "run its command in a terminal: its stdout has to carry JSON-RPC messages, a line each"
-    return code, tail, suggestion
 
 
 class Sinkhole:
@@ -11139,12 +11227,14 @@ class UpstreamDriver:
         if server.cwd:  # posix_spawn cannot change the folder
             argv = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', server.cwd] + argv
         is_file = server.stderr not in ("inherit", "log", None)
-        self.options = RunOptions(argv, recorded_command(server.argv), cache_dir, None, [], MAX_LINE_BYTES, None, False, "text",
-                                  server.stderr if is_file else None, server.stderr == "inherit", None, 0)
+        self.options = RunOptions(
+            argv, recorded_command(server.argv), cache_dir, None, [], MAX_LINE_BYTES, None, False, "text",
+            server.stderr if is_file else None, server.stderr == "inherit", None, 0)
         self.loop, self._all, self.processes = hub.loop, hub.processes, self
         self.sink, self.journal = Sinkhole(server.name, hub.log, server.stderr == "log"), hub
         self._environment = dict(own_environment())
-        self._environment.update((filesystem_bytes(name), filesystem_bytes(value)) for name, value in (server.env or {}).items())
+        for name, value in (server.env or {}).items():
+            self._environment[filesystem_bytes(name)] = filesystem_bytes(value)
         self._environment[HUB_MARK] = hub.mark
 
     def spawn(self, argv, fds):
@@ -11152,7 +11242,8 @@ class UpstreamDriver:
 
     def stderr_tail(self):
         """The end of the server's stderr, wherever that goes; b"" where it is not ours to see."""
-        return bytes(self.sink.tail) or (file_tail(self.options.stderr_log, STDERR_KEPT_BYTES) if self.options.stderr_log else b"")
+        path = self.options.stderr_log
+        return bytes(self.sink.tail) or (file_tail(path, STDERR_KEPT_BYTES) if path else b"")
 
     def kill_group(self, pid, signum):
         return self._all.kill_group(pid, signum)
@@ -11161,13 +11252,13 @@ class UpstreamDriver:
 class HubSession(Checked):
     """The session with one running server of the hub.
 
-    progress: {token: callback}; asking: {id: task} of its own requests that the client has not answered; is_ready: its handshake is
-    over; has_answered: a request behind it; is_silent: it did not answer a ping; last_read: a Future, set when nothing more is read, to
-    whether a request was open then; is_modern: it speaks 2026-07-28; was_asked: the client was asked for it; held: its questions
-    (envelope, line) that wait for a call to carry them.
+    progress: {token: callback}; asking: {id: task} of its own requests that the client has not answered; is_ready:
+    its handshake is over; has_answered: a request behind it; is_silent: it did not answer a ping; last_read: a
+    Future, set when nothing more is read, to whether a request was open then; is_modern: it speaks 2026-07-28;
+    was_asked: the client was asked for it; held: its questions (envelope, line) that wait for a call to carry them.
     """
-    __slots__ = ("progress", "asking", "asked_bytes", "held", "was_asked", "is_ready", "has_answered", "is_silent", "is_modern", "last_read", "noise",
-                 "noise_lines", "_upstream")
+    __slots__ = ("progress", "asking", "asked_bytes", "held", "was_asked", "is_ready", "has_answered", "is_silent",
+                 "is_modern", "last_read", "noise", "noise_lines", "_upstream")
 
     # Little at a time: one server that floods would hold up the answers of all others.
     id_prefix, read_bytes = "hub-", 16 * 1024
@@ -11225,7 +11316,7 @@ class HubSession(Checked):
             self._upstream.catalogue.changed(env.method)
 
     def _noise(self, line):
-        """Servers print what they like; it is no message. The first of a start, and then the newest, tells why there is no other."""
+        """Servers print what they like. The first of it at a start, then the newest, tells why there is no message."""
         text = bytes(line[:NOISE_SEARCHED]).decode("utf-8", "replace").strip()
         if text:
             hidden = self._upstream.hub.secrets()
@@ -11289,7 +11380,7 @@ class Gate:
 class Catalogue:
     """What is known of a server's lists: the relay's recording of its command, and what it said itself.
 
-    Its tools are kept as commands; of the other lists, which few hubs forward, the pages, None for one to be asked for again.
+    Its tools are kept as commands; of the other lists, which few hubs forward, the pages, None for one to ask for anew.
     """
     __slots__ = ("_hub", "_upstream", "_known", "_lists", "_store", "_since_s", "_uses", "_comparing")
 
@@ -11298,10 +11389,11 @@ class Catalogue:
         self._since_s, self._uses, self._comparing = 0.0, 0, False
 
     def used(self):
-        """Is it known well enough for one more use? With cache.ttl or maxAccessCount the server is asked again (G2.6)."""
+        """Is it known well enough for a use more? With cache.ttl or maxAccessCount the server is asked again (G2.6)."""
         cache, self._uses = self._hub.config.cache, self._uses + 1
         is_old = cache.ttl_s and self._since_s and monotonic_s() - self._since_s > cache.ttl_s
-        return self._known is not None and not is_old and not (cache.max_access_count and self._uses > cache.max_access_count)
+        is_used_up = cache.max_access_count and self._uses > cache.max_access_count
+        return self._known is not None and not is_old and not is_used_up
 
     def _keep(self, pages):
         self._known, self._since_s, self._uses = commands_of(pages), monotonic_s(), 0
@@ -11316,7 +11408,7 @@ class Catalogue:
         return self._store
 
     def commands(self, declared):
-        """[tool (dict)] for a client with these capabilities, None if nothing is known: its own entry first, else the newest."""
+        """[tool (dict)] for a client with these capabilities, of its own entry or the newest; None: none is known."""
         if self._known is None:
             pages = recorded_pages(self._entries(), declared, "tools/list")
             if pages is not None:
@@ -11371,7 +11463,8 @@ class Catalogue:
         self._keep(pages)
         left_out = sum(len(elements(members(raw).get("tools", b"[]"))) for raw in pages) - len(self._known)
         if left_out:
-            self._hub.log.event("info", "%d entries of its tools have no name and are left out" % left_out, wall_s(), server=self._upstream.name)
+            text = "%d entries of its tools have no name and are left out" % left_out
+            self._hub.log.event("info", text, wall_s(), server=self._upstream.name)
 
     def record(self, session, method, pages):
         """Keep an answer where the next hub, and a relay, find it."""
@@ -11386,7 +11479,8 @@ class Catalogue:
 
     def _save(self, dirty):
         if not self._store.save(dirty, monotonic_s()):  # another process holds its lock
-            self._hub.loop.set_timer("save-" + self._upstream.name, monotonic_s() + LOCK_RETRY_S, lambda: self._save(set()))
+            due_s = monotonic_s() + LOCK_RETRY_S
+            self._hub.loop.set_timer("save-" + self._upstream.name, due_s, lambda: self._save(set()))
 
 
 def hub_keys(declared):
@@ -11401,7 +11495,7 @@ def newest_answer(entries, keys, method):
 
 
 def recorded_pages(entries, declared, method):
-    """[raw page] of a list for a client with these capabilities, None if nothing is known: its own entry first, else the newest.
+    """[raw page] of a list for a client with these capabilities, of its own entry or the newest; None: none is known.
 
     [] for a list that the server refused, or that what it says of itself does not promise.
     """
@@ -11416,8 +11510,8 @@ def recorded_pages(entries, declared, method):
 
 class Upstream:
     """One server of the hub: its state, its process, what is known of its commands."""
-    __slots__ = ("server", "state", "error", "latency_ms", "checked_s", "calls", "callers", "used_s", "declared", "hub", "_session", "_driver",
-                 "_starting", "_stopped", "catalogue", "_backoff")
+    __slots__ = ("server", "state", "error", "latency_ms", "checked_s", "calls", "callers", "used_s", "declared",
+                 "hub", "_session", "_driver", "_starting", "_stopped", "catalogue", "_backoff")
 
     def __init__(self, hub, server):
         self.server, self.hub = server, hub
@@ -11432,9 +11526,11 @@ class Upstream:
     def become(self, state, error=None, took_s=None):
         """The only writer of `state`; says it in the log. took_s: how long a start took."""
         if state != self.state:
-            self.hub.log.event("error" if state == FAILING_UP else "debug", "server %s is %s" % (self.name, state), wall_s(), event="server_state",
-                                server=self.name, state=state, reason=str(error) if error else None,
-                                attempt=self._backoff.failures or None, durationMs=None if took_s is None else int(took_s * 1000))
+            self.hub.log.event(
+                "error" if state == FAILING_UP else "debug", "server %s is %s" % (self.name, state), wall_s(),
+                event="server_state", server=self.name, state=state, reason=str(error) if error else None,
+                attempt=self._backoff.failures or None,
+                durationMs=None if took_s is None else int(took_s * 1000))
         self.state, self.error = state, error
         self.checked_s = wall_s()
 
@@ -11457,7 +11553,7 @@ class Upstream:
     async def listed(self, dialogue=None):
         """`commands`, from the server itself where nothing is known. HubError."""
         if self.commands() is None or not self.catalogue.used():
-            await self.hub.gate.passed(self.counted(discover(self), dialogue))
+            await self.hub.gate.passed(counted(self, discover(self), dialogue))
         return self.commands() or []
 
     # -- the process
@@ -11482,7 +11578,8 @@ class Upstream:
         try:
             return await (within(self.hub.tasks, patience_s, self._starting) if patience_s else self._starting)
         except Silence:
-            raise HubError("%s is still starting" % self.name, "SERVER_TIMEOUT", None, "try again in a moment") from None
+            text, advice = "%s is still starting" % self.name, "try again in a moment"
+            raise HubError(text, "SERVER_TIMEOUT", None, advice) from None
 
     async def _start(self):
         while self._stopped is not None:
@@ -11493,7 +11590,8 @@ class Upstream:
         self.become(STARTING_UP)
         del self.driver().sink.tail[:]
         limit_s = self.server.start_timeout_s
-        late = HubError("%s did not answer its handshake within %g s (startTimeout)" % (self.name, limit_s), "SERVER_TIMEOUT", None, None)
+        late = HubError("%s did not answer its handshake within %g s (startTimeout)" % (self.name, limit_s),
+                        "SERVER_TIMEOUT")
         try:
             refuse_missing_folder(self)
             try:
@@ -11515,11 +11613,11 @@ class Upstream:
     async def _failed_start(self, error, start_s):
         """End what was started; the HubError with what its stderr said."""
         session = self._session
-        exit_text, noise = (session.exited.value if session.exited.done else None, session.noise) if session else (None, "")
+        exit_text = session.exited.value if session is not None and session.exited.done else None
+        noise = session.noise if session is not None else ""
         await self._end(STARTING_UP)
-        tail, text = self.stderr_end(), str(error) + ("; its stdout is no JSON-RPC, it begins: %s" % printable(noise) if noise else "")
-        failed = HubError(text, *start_fault(error, tail, exit_text, noise))
-        self._backoff.failed(text, monotonic_s())
+        failed = failed_start(error, self.stderr_end(), exit_text, noise)
+        self._backoff.failed(str(failed), monotonic_s())
         self.become(FAILING_UP, failed, monotonic_s() - start_s)
         return failed
 
@@ -11545,7 +11643,8 @@ class Upstream:
         else:  # servers may end when they have done their work
             self._backoff.succeeded()
         is_crash = was_open or not session.has_answered or text != CLEAN_EXIT
-        error = HubError("%s ended by itself (%s)" % (self.name, text), "SERVER_CRASHED", self.stderr_end() if is_crash else None, None)
+        tail = self.stderr_end() if is_crash else None
+        error = HubError("%s ended by itself (%s)" % (self.name, text), "SERVER_CRASHED", tail)
         self.become(FAILING_UP if is_crash else ASLEEP_UP, error)
         self._close(session)
         stopped, self._stopped = self._stopped, None
@@ -11554,7 +11653,8 @@ class Upstream:
     def _close(self, session):
         if self._session is session:  # else somebody else was quicker
             self._session = None
-            session.fail(PeerError("the server was stopped" if self.state == STOPPING_UP else "the server ended without an answer"))
+            was_stopped = self.state == STOPPING_UP
+            session.fail(PeerError("the server was stopped" if was_stopped else "the server ended without an answer"))
             session.withdraw()
             session.close()
             self.driver().sink.end()
@@ -11567,7 +11667,7 @@ class Upstream:
             self.hub.tasks.start(self._end(FAILING_UP))
 
     async def stop(self, why="the hub ended"):
-        """The ladder; the state is asleep behind it. What is dead already is closed. why: for calls that are open still."""
+        """The ladder; the state is asleep behind it. What is dead already is closed. why: for calls still open."""
         if self._session is not None:
             self._session.fail(PeerError(why))
         if self._stopped is not None:
@@ -11628,31 +11728,49 @@ class Upstream:
             self._put_down(STOPPING_UP)
             self.hub.tasks.start(self._end(ASLEEP_UP))
 
-    async def counted(self, coroutine, dialogue):
-        """Its result; a reload and an idle stop wait for it. dialogue: of the client that may be asked meanwhile, or None."""
-        self.calls += 1
-        self.callers += [dialogue] if dialogue is not None else []
-        try:
-            return await coroutine
-        finally:
-            self.calls -= 1
-            if dialogue is not None:
-                self.callers.remove(dialogue)
-            self.touch()
-
     async def request(self, named, params_raw, progress=None, dialogue=None):
-        """The raw result of a request of a client. HubError; Refused for the server's own error. named: as for `quietly`."""
+        """The raw result of a client's request. HubError; Refused for a server's own error. named: as in `quietly`."""
         async def ask():
             session = await self.live()
             if session.held:
                 await ask_held(self, session)
             return await in_rounds(self, session, named, params_raw, (progress, dialogue))
-        return await self.counted(ask(), dialogue)
+        return await counted(self, ask(), dialogue)
 
     def roots_changed(self):
         """The client's roots are others now; a server that was told of such news hears it."""
-        if self.state == LIVE_UP and member_of(self.declared.get("roots"), "listChanged") is True and not self._session.is_modern:
+        was_told = member_of(self.declared.get("roots"), "listChanged") is True
+        if was_told and self.state == LIVE_UP and not self._session.is_modern:
             self._session.notify(ROOTS_CHANGED)
+
+
+async def counted(upstream, coroutine, dialogue):
+    """Its result; a reload and an idle stop wait for it. dialogue: of the client that may be asked meanwhile."""
+    upstream.calls += 1
+    upstream.callers += [dialogue] if dialogue is not None else []
+    try:
+        return await coroutine
+    finally:
+        upstream.calls -= 1
+        if dialogue is not None:
+            upstream.callers.remove(dialogue)
+        upstream.touch()
+
+
+def failed_start(error, tail, exit_text, noise):
+    """The HubError of a start that failed, by what its stderr says, else by what was seen of its stdout.
+
+    tail: the end of its stderr; noise: the first of a stdout that is no JSON.
+    """
+    text, code, suggestion = str(error), error.code, error.suggestion
+    if noise:
+        text += "; its stdout is no JSON-RPC, it begins: %s" % printable(noise)
+    if code in ("SERVER_CRASHED", "SERVER_TIMEOUT"):
+        code, suggestion = classify_failure(tail or "", exit_text, "start")
+    if code == "SERVER_TIMEOUT" and (noise or error.code == "SERVER_CRASHED"):
+        code = error.code
+        suggestion = "run its command in a terminal: its stdout has to carry JSON-RPC messages, a line each"
+    return HubError(text, code, tail, suggestion)
 
 
 def not_now(error, wait_ms):
@@ -11666,9 +11784,10 @@ def not_now(error, wait_ms):
 def first_state(hub, server):
     """(state, HubError or None) of a server that nobody has used yet."""
     if server.error or hub.is_nested:
-        return "error", HubError(server.error or "this hub is one of its own servers", "INVALID_COMMAND", None, hub.advice())
+        text = server.error or "this hub is one of its own servers"
+        return "error", HubError(text, "INVALID_COMMAND", None, hub.advice())
     if server.kind == "remote":
-        return "unsupported", HubError("remote servers are not part of this version", "SERVER_UNREACHABLE", None, None)
+        return "unsupported", HubError("remote servers are not part of this version", "SERVER_UNREACHABLE")
     return ASLEEP_UP, None
 
 
@@ -11686,10 +11805,11 @@ async def shake_hands(upstream, session):
                 raise
             session.is_modern, raw = True, await discovered(upstream, session, error)
     except Refused as error:
-        raise HubError("%s refused the handshake: %s" % (upstream.name, refusal_text(error.raw)), "SERVER_UNREACHABLE", None, (
-            "the hub speaks %s and %s to its servers" % (", ".join(HUB_VERSIONS), HUB_MODERN))) from None
+        text = "%s refused the handshake: %s" % (upstream.name, refusal_text(error.raw))
+        advice = "the hub speaks %s and %s to its servers" % (", ".join(HUB_VERSIONS), HUB_MODERN)
+        raise HubError(text, "SERVER_UNREACHABLE", None, advice) from None
     except PeerError as error:
-        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED", None, None) from None
+        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED") from None
     upstream.catalogue.record(session, OPENING["modern" if session.is_modern else "legacy"], [bytes(raw)])
 
 
@@ -11725,7 +11845,7 @@ def refusal_text(raw):
 
 
 async def discovered(upstream, session, refusal):
-    """The raw result of `server/discover`; `refusal`, its answer to the handshake, where it does not speak 2026-07-28. PeerError."""
+    """The raw result of `server/discover`. PeerError; refusal, its answer to the handshake, without 2026-07-28."""
     try:
         raw = await session.request(DISCOVER, stamped(b"{}", upstream.declared))
         versions = member_of(parse_json(raw), "supportedVersions")
@@ -11737,16 +11857,22 @@ async def discovered(upstream, session, refusal):
 
 
 def stamped(params_raw, offers):
-    """Params with what each request of 2026-07-28 has in its `_meta`; members that are there stay. offers: capabilities (dict)."""
+    """Params with what each request of 2026-07-28 has in its `_meta`; members that are there stay.
+
+    offers: capabilities (dict).
+    """
     meta = members(params_raw).get("_meta", b"{}")
-    own = {VERSION_KEY: b'"%s"' % HUB_MODERN.encode("ascii"), CLIENT_KEY: HUB_CLIENT, CAPABILITIES_KEY: canonical(offers).encode("ascii")}
-    return with_members(params_raw, {"_meta": with_members(meta, {name: own[name] for name in own.keys() - members(meta).keys()})})
+    own = {VERSION_KEY: b'"%s"' % HUB_MODERN.encode("ascii"), CLIENT_KEY: HUB_CLIENT,
+           CAPABILITIES_KEY: canonical(offers).encode("ascii")}
+    missing = {name: own[name] for name in own.keys() - members(meta).keys()}
+    return with_members(params_raw, {"_meta": with_members(meta, missing)})
 
 
 async def roots_given(upstream, session):
-    """Wait for the roots that a server asked for right behind its handshake: server-filesystem serves none before it has them.
+    """Wait for the roots that a server asked for right behind its handshake.
 
-    It has read `initialized` when it answers the ping behind it, so its question is here before.
+    Server-filesystem serves none before it has them. It has read `initialized` when it answers the ping behind it, so
+    its question is here before.
     """
     if "roots" not in upstream.declared or session.is_modern:
         return
@@ -11755,10 +11881,10 @@ async def roots_given(upstream, session):
     except (Silence, Refused):  # not all servers know it
         pass
     except PeerError as error:
-        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED", None, None) from None
+        raise HubError("%s: %s" % (upstream.name, error), "SERVER_CRASHED") from None
     await settled(upstream, session)
     if session.last_read.done:
-        raise HubError("%s ended right behind its handshake" % upstream.name, "SERVER_CRASHED", None, None)
+        raise HubError("%s ended right behind its handshake" % upstream.name, "SERVER_CRASHED")
 
 
 async def settled(upstream, session):
@@ -11783,10 +11909,10 @@ async def ask_held(upstream, session):
 
 
 async def known_pages(upstream, method):
-    """[raw page] of a list that is not that of the tools: as known, else from the server itself, which is started. HubError."""
+    """[raw page] of a list beside the tools: as known, else as the server says, which is started for it. HubError."""
     upstream.usable()
     if upstream.catalogue.pages(method) is None:
-        await upstream.hub.gate.passed(upstream.counted(discover(upstream, method), None))
+        await upstream.hub.gate.passed(counted(upstream, discover(upstream, method), None))
     return upstream.catalogue.pages(method) or []
 
 
@@ -11800,7 +11926,8 @@ async def discover(upstream, method="tools/list"):
         session = await upstream.live(max(patience_s, DISCOVERY_WAIT_S) if method == "tools/list" else patience_s)
         await listing(upstream, session, method)
     except HubError as error:
-        failed = HubError(str(error), error.code if error.code in KEPT_CODES else "DISCOVERY_FAILED", error.details, error.suggestion)
+        code = error.code if error.code in KEPT_CODES else "DISCOVERY_FAILED"
+        failed = HubError(str(error), code, error.details, error.suggestion)
         failed.next_try_ms = error.next_try_ms
         raise failed from None
 
@@ -11817,17 +11944,17 @@ async def listing(upstream, session, method="tools/list"):
                 pages.pages, cursor = [b'{"%s":[]}' % LIST_MEMBER[method].encode("ascii")], None
                 continue
             text = "%s refused %s: %s" % (upstream.name, method, error_text({"error": error.raw}))
-            raise HubError(text, "DISCOVERY_FAILED", None, None) from None
+            raise HubError(text, "DISCOVERY_FAILED") from None
         except PeerError as error:
             text = "%s: its answer to %s is not usable: %s" % (upstream.name, method, error)
-            raise HubError(text, "DISCOVERY_FAILED", None, None) from None
+            raise HubError(text, "DISCOVERY_FAILED") from None
     upstream.catalogue.listed(session, method, pages.pages)
 
 
 async def in_rounds(upstream, session, named, params_raw, caller):
-    """As `quietly`. What a server of 2026-07-28 asks in between is asked of the client, and the request sent again with the answers.
+    """As `quietly`. What a server of 2026-07-28 asks in between is asked of the client.
 
-    caller: (progress, the Dialogue of a client of 2026-07-28 or None).
+    The request is sent again with the answers. caller: (progress, the Dialogue of a client of 2026-07-28 or None).
     """
     progress, dialogue = caller
     if session.is_modern:
@@ -11839,14 +11966,14 @@ async def in_rounds(upstream, session, named, params_raw, caller):
         if kind != b'"input_required"' or not session.is_modern:
             return understood(upstream, session, raw, kind)
         asked = with_members(params_raw, await ask_client(upstream, raw, dialogue))
-    raise HubError("%s still asks after %d rounds of %s" % (upstream.name, MOST_ROUNDS, named[1]), "SERVER_UNREACHABLE", None, None)
+    raise HubError("%s still asks after %d rounds of %s" % (upstream.name, MOST_ROUNDS, named[1]), "SERVER_UNREACHABLE")
 
 
 def understood(upstream, session, raw, kind):
     """`raw`, if a result of this type can be given to a client. HubError."""
     if kind == b'"input_required"' or session.is_modern and kind not in (None, b'"complete"'):
         raise HubError("%s answered with a result of the type %s, which the hub does not know" % (
-            upstream.name, printable(kind[:40].decode("utf-8", "replace"))), "SERVER_UNREACHABLE", None, None)
+            upstream.name, printable(kind[:40].decode("utf-8", "replace"))), "SERVER_UNREACHABLE")
     return raw
 
 
@@ -11855,15 +11982,17 @@ def too_late(upstream, session, what, noise_lines):
     text = "%s did not answer %s within %g s (requestTimeout)" % (upstream.name, what, upstream.patience_s())
     advice = "the server was told to cancel and stays; give it a longer requestTimeout if it needs that"
     if noise_lines:
-        text += "; of its stdout %d lines meanwhile are no JSON-RPC, one begins: %s" % (noise_lines, printable(session.noise))
+        text += "; of its stdout %d lines meanwhile are no JSON-RPC, one begins: %s" % (
+            noise_lines, printable(session.noise))
         advice = "the server has to write each message as JSON on a line of its own, and nothing else, to its stdout"
     return HubError(text, "SERVER_TIMEOUT", None, advice)
 
 
 async def quietly(upstream, session, named, params_raw, progress=None):
-    """The raw result of a request on a session that is there, with a limit on silence. HubError; Refused for the server's own error.
+    """The raw result of a request on a session that is there, with a limit on silence.
 
-    named: the method, and what to call the request in a message; progress: (key of our token, what to do with each line of progress).
+    HubError; Refused for the server's own error. named: the method, and what to call the request in a message;
+    progress: (key of our token, what to do with each line of progress).
     """
     hub, limit_s = upstream.hub, upstream.patience_s()
     future, begin_s = session.request(named[0], params_raw), monotonic_s()
@@ -11890,9 +12019,10 @@ async def quietly(upstream, session, named, params_raw, progress=None):
         raise
     except PeerError as error:
         is_kept = hub.upstreams.get(upstream.name) is upstream
-        raise HubError("%s: %s during %s" % (upstream.name, error, named[1]), "SERVER_CRASHED", upstream.stderr_end(), (
-            "what it was asked may have been carried out; " + (
-                "the next call starts it anew" if is_kept else "list_servers tells which servers there are now"))) from None
+        advice = "what it was asked may have been carried out; " + (
+            "the next call starts it anew" if is_kept else "list_servers tells which servers there are now")
+        text = "%s: %s during %s" % (upstream.name, error, named[1])
+        raise HubError(text, "SERVER_CRASHED", upstream.stderr_end(), advice) from None
     except (HubError, Cancelled) as error:
         session.cancel(ident, error.args[0] if error.args else None)
         if not session.is_open():
@@ -11945,14 +12075,18 @@ PAGE_COMMANDS, PAGE_BYTES, LINE_CHARACTERS = 100, 32 * 1024, 200
 # -- the tools -----------------------------------------------------------------------
 
 META_TOOLS = (
-    ("list_servers", "List the configured MCP servers: name, description, state, health. An auth_required text is for the user: show it, do not call that "
-     "server.", '{"filter":{"type":"string","description":"part of a name, description or tag"}}', ()),
+    ("list_servers", "List the configured MCP servers: name, description, state, health."
+     " An auth_required text is for the user: show it, do not call that server.",
+     '{"filter":{"type":"string","description":"part of a name, description or tag"}}', ()),
     ("list_commands", "List the commands of servers, with descriptions. Several at once with servers.",
-     '{"server":{"type":"string"},"servers":{"type":"array","items":{"type":"string"}},"cursor":{"type":"string"}}', ()),
+     '{"server":{"type":"string"},"servers":{"type":"array","items":{"type":"string"}},"cursor":{"type":"string"}}',
+     ()),
     ("describe_commands", "Input schemas of commands of one server. Read them before the first call.",
-     '{"server":{"type":"string"},"command_names":{"type":"array","items":{"type":"string"}}}', ("server", "command_names")),
+     '{"server":{"type":"string"},"command_names":{"type":"array","items":{"type":"string"}}}',
+     ("server", "command_names")),
     ("invoke_command", "Call a command of a server. Its own arguments go into parameters, as an object.",
-     '{"server":{"type":"string"},"command_name":{"type":"string"},"parameters":{"type":"object"}}', ("server", "command_name")),
+     '{"server":{"type":"string"},"command_name":{"type":"string"},"parameters":{"type":"object"}}',
+     ("server", "command_name")),
 )
 SEARCH_TOOL = ("search_commands", "Find commands of all servers by words in names and descriptions. Starts no server.",
                '{"query":{"type":"string"},"limit":{"type":"integer"}}', ("query",))
@@ -12016,7 +12150,10 @@ class MetaTools:
         embed, servers = self._hub.config.embed, self._hub.config.servers
         if not embed.enabled or not servers:
             return ""
-        lines = ["- %s: %s" % (printable(server.name).replace("\n", " "), one_line_of(printable(server.description or ""))) for server in servers]
+        lines = []
+        for server in servers:
+            name, description = printable(server.name).replace("\n", " "), printable(server.description or "")
+            lines.append("- %s: %s" % (name, one_line_of(description)))
         if len(lines) > embed.max_servers:
             lines[embed.max_servers:] = ["... and %d more" % (len(lines) - embed.max_servers)]
         return "\nConfigured servers:\n" + "\n".join(lines)
@@ -12025,8 +12162,8 @@ class MetaTools:
         """Run a meta-tool by its name."""
         names = [tool[0] for tool in self.tools()]
         if name not in names:
-            raise HubError("there is no tool %r here; the tools are %s" % (str(name)[:100], ", ".join(names)), "INVALID_PARAMETERS", None, (
-                "call a server's command with invoke_command"))
+            text = "there is no tool %r here; the tools are %s" % (str(name)[:100], ", ".join(names))
+            raise HubError(text, "INVALID_PARAMETERS", None, "call a server's command with invoke_command")
         return await getattr(self, name)(call)
 
     def upstream(self, name):
@@ -12034,8 +12171,10 @@ class MetaTools:
         found = self._hub.upstreams.get(name) if isinstance(name, str) else None
         if found is None:
             near = ", ".join(sorted(one for one in self._hub.upstreams if "\0" not in one)[:20])
-            what = "server is missing" if name is None else "there is no server %r" % str(name)[:100]
-            raise HubError(what, "INVALID_PARAMETERS" if name is None else "SERVER_NOT_FOUND", None, "the servers are: %s" % near if near else None)
+            near = "the servers are: %s" % near if near else None
+            if name is None:
+                raise HubError("server is missing", "INVALID_PARAMETERS", None, near)
+            raise HubError("there is no server %r" % str(name)[:100], "SERVER_NOT_FOUND", None, near)
         return found
 
     # -- list_servers
@@ -12043,20 +12182,21 @@ class MetaTools:
     async def list_servers(self, call):
         wanted = call.arguments.get("filter")
         if wanted is not None and not isinstance(wanted, str):
-            raise HubError("filter is not a string", "INVALID_PARAMETERS", None, None)
+            raise HubError("filter is not a string", "INVALID_PARAMETERS")
         shown = [self.row(upstream) for upstream in self._hub.upstreams.values() if matches(upstream.server, wanted)]
-        return text_result({"servers": shown, "version": VERSION, "pid": this_pid(), "config_file": self._hub.config.path,
-                            "uptime_ms": int((monotonic_s() - self._hub.since_s) * 1000)})
+        return text_result({
+            "servers": shown, "version": VERSION, "pid": this_pid(), "config_file": self._hub.config.path,
+            "uptime_ms": int((monotonic_s() - self._hub.since_s) * 1000)})
 
     def row(self, upstream):
-        server, known = upstream.server, upstream.commands()
-        healthy = {LIVE_UP: True, STOPPING_UP: True, ASLEEP_UP: True if upstream.checked_s else None, STARTING_UP: None}.get(upstream.state, False)
+        server, known, state, checked_s = upstream.server, upstream.commands(), upstream.state, upstream.checked_s
+        healthy = {LIVE_UP: True, STOPPING_UP: True, ASLEEP_UP: True if checked_s else None, STARTING_UP: None}
+        why = error_words(upstream.error, self._hub.secrets()) if upstream.error else None
         row = {"name": server.name, "description": server.description, "available": True, "loaded": known is not None,
-               "tools_count": len(known) if known is not None else None, "healthy": healthy, "state": upstream.state,
-               "reason" if upstream.state == ASLEEP_UP else "error": error_words(upstream.error, self._hub.secrets()) if upstream.error else None,
-               "examples": server.examples, "tags": server.tags,
-               "latency_ms": upstream.latency_ms, "last_checked": iso_time(upstream.checked_s) if upstream.checked_s else None,
-               "next_try_ms": upstream.next_try_ms()}
+               "tools_count": len(known) if known is not None else None, "healthy": healthy.get(state, False),
+               "state": state, "reason" if state == ASLEEP_UP else "error": why, "examples": server.examples,
+               "tags": server.tags, "latency_ms": upstream.latency_ms,
+               "last_checked": iso_time(checked_s) if checked_s else None, "next_try_ms": upstream.next_try_ms()}
         kept = ("loaded", "tools_count", "healthy")
         return {name: value for name, value in row.items() if value is not None or name in kept}
 
@@ -12066,7 +12206,8 @@ class MetaTools:
         names = call.arguments.get("servers")
         if names is None:
             if call.arguments.get("server") is None:
-                raise HubError("which server? give server or servers", "INVALID_PARAMETERS", None, 'like {"servers": ["NAME"]}')
+                raise HubError("which server? give server or servers", "INVALID_PARAMETERS", None,
+                               'like {"servers": ["NAME"]}')
             return text_result(await self.listed(call.arguments["server"], call))
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise HubError("servers is not an array of names", "INVALID_PARAMETERS", None, 'like {"servers": ["NAME"]}')
@@ -12083,7 +12224,8 @@ class MetaTools:
                 task.cancel()
             raise
         if failed and failed == len(found):
-            raise last if failed == 1 else HubError("none of these servers could be asked", "DISCOVERY_FAILED", pretty(found), None)
+            raise last if failed == 1 else HubError(
+                "none of these servers could be asked", "DISCOVERY_FAILED", pretty(found))
         return text_result(found)
 
     async def listed(self, name, call):
@@ -12091,10 +12233,11 @@ class MetaTools:
         upstream, cursor = self.upstream(name), call.arguments.get("cursor")
         tools = await upstream.listed(call.dialogue)
         rows = [self.command_row(upstream, tool) for tool in tools]
-        if cursor is None and len(rows) <= PAGE_COMMANDS and sum(len(row["name"]) + len(row["description"]) for row in rows) <= PAGE_BYTES:
+        whole_size = sum(len(row["name"]) + len(row["description"]) for row in rows)
+        if cursor is None and len(rows) <= PAGE_COMMANDS and whole_size <= PAGE_BYTES:
             return rows
         if cursor is not None and not (isinstance(cursor, str) and cursor.isascii() and cursor.isdigit()):
-            raise HubError("cursor is not one of nextCursor", "INVALID_PARAMETERS", None, None)
+            raise HubError("cursor is not one of nextCursor", "INVALID_PARAMETERS")
         first, size, part = int((cursor or "0")[:9]), 0, []
         for row in rows[first:first + PAGE_COMMANDS]:
             row["description"] = one_line_of(row["description"])
@@ -12124,11 +12267,12 @@ class MetaTools:
                 'like {"server": "NAME", "command_names": ["COMMAND"]}'))
         upstream = self.upstream(call.arguments.get("server"))
         known = {tool["name"]: tool for tool in reversed(await upstream.listed(call.dialogue))}
-        shown = [{key: known[name][key] for key in SHOWN_OF_A_TOOL if key in known[name]} for name in names if name in known]
+        shown = [{key: known[name][key] for key in SHOWN_OF_A_TOOL if key in known[name]}
+                 for name in names if name in known]
         missing = [name for name in names if name not in known]
         if not shown:
-            raise HubError("server %s has no command %s" % (upstream.name, ", ".join(missing)[:200]), "INVALID_PARAMETERS", None, (
-                "list_commands tells which there are"))
+            text = "server %s has no command %s" % (upstream.name, ", ".join(missing)[:200])
+            raise HubError(text, "INVALID_PARAMETERS", None, "list_commands tells which there are")
         return text_result({"commands": shown, "missing": missing} if missing else shown)
 
     # -- invoke_command
@@ -12139,23 +12283,27 @@ class MetaTools:
             raise HubError("command_name is missing or no string", "INVALID_PARAMETERS", None, CALL_SHAPE)
         allowed, message = decision(self._hub.config.permissions, upstream.server.permissions, upstream.name, command)
         if not allowed:
-            raise HubError(message or "the command %s of %s is not allowed by the configuration" % (command, upstream.name), "POLICY_BLOCKED", None, None)
+            raise HubError(message or "the command %s of %s is not allowed by the configuration" % (
+                command, upstream.name), "POLICY_BLOCKED")
         arguments, hint = arguments_of(call, upstream, command)
-        meta = {name: raw for name, raw in call.meta.items() if name != "progressToken" and not name.startswith("io.modelcontextprotocol/")}
+        meta = {name: raw for name, raw in call.meta.items()
+                if name != "progressToken" and not name.startswith("io.modelcontextprotocol/")}
         progress = None
         if "progressToken" in call.meta:
             token = self._hub.new_token()
             meta["progressToken"] = json_string(token)
             progress = token_key(token), lambda line: self._hub.face.progress(
                 call.dialogue.progress if call.dialogue is not None else call.meta["progressToken"], line)
-        params = b'{"name":%s,"arguments":%s%s}' % (json_string(command), arguments, (
-            b',"_meta":{%s}' % b",".join(json_string(name) + b":" + raw for name, raw in meta.items()) if meta else b""))
+        told = b",".join(json_string(name) + b":" + raw for name, raw in meta.items())
+        params = b'{"name":%s,"arguments":%s%s}' % (
+            json_string(command), arguments, b',"_meta":{%s}' % told if meta else b"")
         try:
             raw = await upstream.request(("tools/call", "the call of %s" % command), params, progress, call.dialogue)
         except Refused as error:
             raise refused_call(upstream.name, command, error) from None
         if raw[:1] != b"{":
-            raise HubError("%s answered the call of %s with a result that is no object" % (upstream.name, command), "SERVER_UNREACHABLE", None, None)
+            text = "%s answered the call of %s with a result that is no object" % (upstream.name, command)
+            raise HubError(text, "SERVER_UNREACHABLE")
         if self._hub.config.result_mode == "json":
             raw = wrapped_result(raw)
         elif self._hub.config.resources and b'"resource_link"' in raw:
@@ -12167,7 +12315,8 @@ class MetaTools:
     async def search_commands(self, call):
         query, limit = call.arguments.get("query"), call.arguments.get("limit", MOST_FOUND)
         if not isinstance(query, str) or not query.split() or type(limit) is not int or limit < 1:
-            raise HubError("query is words to look for, limit a number", "INVALID_PARAMETERS", None, 'like {"query": "read file"}')
+            raise HubError("query is words to look for, limit a number", "INVALID_PARAMETERS", None,
+                           'like {"query": "read file"}')
         words, found = query.lower().split(), []
         for upstream in self._hub.upstreams.values():
             for tool in upstream.commands() or ():
@@ -12211,7 +12360,8 @@ def rank(words, name, text):
 def arguments_of(call, upstream, command):
     """(raw arguments for the command, a hint for the caller or None). HubError for what is not unambiguous (G8.3)."""
     given = members(call.raw)
-    raw, stray = given.get("parameters", b"null"), [name for name in given if name not in ("server", "command_name", "parameters")]
+    raw = given.get("parameters", b"null")
+    stray = [name for name in given if name not in ("server", "command_name", "parameters")]
     if stray:
         return flattened(call, upstream, command, given, stray)
     if raw[:1] == b"{":
@@ -12243,16 +12393,17 @@ def refuse_twins(text):
 
 
 def flattened(call, upstream, command, given, stray):
-    """Arguments that stand beside the three members, where all of them are the command's own and `parameters` is not there."""
+    """Arguments beside the three members, where all of them are the command's own and `parameters` is not there."""
     tool = next((tool for tool in upstream.commands() or () if tool["name"] == command), None)
     properties = member_of(member_of(tool, "inputSchema"), "properties")
     if "parameters" not in given and isinstance(properties, dict) and all(name in properties for name in stray):
         raw = b"{%s}" % b",".join(json_string(name) + b":" + given[name] for name in stray)
         return raw, "%s stood beside parameters; put them into it" % ", ".join(stray)
     meant = list(members(given["arguments"])) if stray == ["arguments"] and given["arguments"][:1] == b"{" else stray
-    shape = b'{"server":%s,"command_name":%s,"parameters":{%s}}' % (json_string(upstream.name), json_string(command), b",".join(
-        json_string(name) + b":..." for name in meant))
-    raise HubError("invoke_command does not know %s" % ", ".join(stray)[:200], "INVALID_PARAMETERS", None, "call it as %s" % shape.decode("utf-8"))
+    shape = b'{"server":%s,"command_name":%s,"parameters":{%s}}' % (
+        json_string(upstream.name), json_string(command), b",".join(json_string(name) + b":..." for name in meant))
+    raise HubError("invoke_command does not know %s" % ", ".join(stray)[:200], "INVALID_PARAMETERS", None,
+                   "call it as %s" % shape.decode("utf-8"))
 
 
 def kind_word(value):
@@ -12269,7 +12420,7 @@ def refused_call(server, command, error):
         rpc = None
     if not isinstance(rpc, dict):
         what = "without result or error" if rpc is None else "with an error that is no object: %s" % pretty(rpc)[:200]
-        return HubError("%s of %s answered %s" % (command, server, what), "SERVER_UNREACHABLE", None, None)
+        return HubError("%s of %s answered %s" % (command, server, what), "SERVER_UNREACHABLE")
     text = str(rpc.get("message") or "the server gave an error without a message")
     extra = "code %s" % rpc.get("code") + (", data %s" % pretty(rpc["data"]) if "data" in rpc else "")
     return HubError("%s (%s of %s answered: %s)" % (text, command, server, extra), "TOOL_ERROR", None, None, rpc)
@@ -12278,19 +12429,20 @@ def refused_call(server, command, error):
 def wrapped_result(raw):
     """The older hub's form: the whole result as text (G8.2)."""
     is_error = members(raw).get("isError") == b"true"
-    return b'{"content":[{"type":"text","text":%s}]%s}' % (json_string(pretty(spelled_json(raw))), b',"isError":true' if is_error else b"")
+    return b'{"content":[{"type":"text","text":%s}]%s}' % (
+        json_string(pretty(spelled_json(raw))), b',"isError":true' if is_error else b"")
 
 
 def with_hint(raw, hint):
     """A result with a hint in its `_meta`."""
-    meta = members(raw).get("_meta", b"{}")
-    return with_members(raw, {"_meta": with_members(meta if meta[:1] == b"{" else b"{}", {"lazyMcp": b'{"hint":%s}' % json_string(hint)})})
+    meta, ours = members(raw).get("_meta", b"{}"), {"lazyMcp": b'{"hint":%s}' % json_string(hint)}
+    return with_members(raw, {"_meta": with_members(meta if meta[:1] == b"{" else b"{}", ours)})
 
 
 # -- towards the client ----------------------------------------------------------------
 
 class Methods:
-    """The methods of the hub as a server, of both eras. has_shaken: its client shook hands, so it can be sent requests."""
+    """The methods of the hub as a server, of both eras. has_shaken: its client shook hands, so it can be asked."""
     __slots__ = ("has_shaken", "_hub", "_declared")
 
     def __init__(self, hub):
@@ -12323,7 +12475,8 @@ class Methods:
         if method == "initialize":
             version, capabilities = params.get("protocolVersion"), params.get("capabilities")
             self.has_shaken, _ = True, self._learn(object_of(capabilities))
-            return self._welcome(b'"protocolVersion":%s,' % json_string(version if version in HUB_VERSIONS else HUB_VERSIONS[1]))
+            version = version if version in HUB_VERSIONS else HUB_VERSIONS[1]
+            return self._welcome(b'"protocolVersion":%s,' % json_string(version))
         if method == "ping":
             return b"{}"
         return await self._served(method, params, params_raw, None)
@@ -12347,15 +12500,18 @@ class Methods:
         hints = {"resultType": b'"complete"', "ttlMs": b"0", "cacheScope": b'"private"'}
         if method == DISCOVER:
             raw = self._welcome(b'"supportedVersions":["%s"],' % HUB_MODERN.encode("ascii"))
-            return with_members(raw, dict(hints, _meta=b"{%s:%s}" % (json_string(SERVER_KEY), members(raw)["serverInfo"])))
+            meta = b"{%s:%s}" % (json_string(SERVER_KEY), members(raw)["serverInfo"])
+            return with_members(raw, dict(hints, _meta=meta))
         if method in ("ping", "initialize", "logging/setLevel"):
             raise PeerError("%s is no method of %s" % (method, HUB_MODERN), METHOD_NOT_FOUND)
         if method == "subscriptions/listen":
             granted = ("toolsListChanged",) if self._hub.config.embed.enabled else ()
-            return await self._hub.face.subscriptions.listen(env.id_raw, object_of(params.get("notifications")), granted)
+            wanted = object_of(params.get("notifications"))
+            return await self._hub.face.subscriptions.listen(env.id_raw, wanted, granted)
         if method in CARRIERS:
             raw = await self._carried(method, params, params_raw, offers)
-            return with_members(raw, hints) if method == "resources/read" and "inputRequests" not in members(raw) else raw
+            is_read = method == "resources/read" and "inputRequests" not in members(raw)
+            return with_members(raw, hints) if is_read else raw
         return with_members(await self._served(method, params, params_raw, None), hints)
 
     async def _carried(self, method, params, params_raw, offers):
@@ -12377,9 +12533,13 @@ class Methods:
         if method == "tools/call":
             return await self._call(params, params_raw, dialogue)
         if method in ("prompts/list", "prompts/get") and any(server.forward_prompts for server in hub.config.servers):
-            return await (prompts_list(hub) if method == "prompts/list" else prompts_get(hub, params, params_raw, dialogue))
+            if method == "prompts/list":
+                return await prompts_list(hub)
+            return await prompts_get(hub, params, params_raw, dialogue)
         if method in ("resources/list", "resources/templates/list", "resources/read") and hub.config.resources:
-            return await (resources_list(hub, method) if method != "resources/read" else resources_read(hub, params, params_raw, dialogue))
+            if method != "resources/read":
+                return await resources_list(hub, method)
+            return await resources_read(hub, params, params_raw, dialogue)
         raise PeerError("the hub has no method %s" % method[:100], METHOD_NOT_FOUND)
 
     async def _call(self, params, params_raw, dialogue):
@@ -12390,29 +12550,38 @@ class Methods:
         if arguments is None:
             raw, arguments = b"{}", {}
         fields = {"lazyTool": name if isinstance(name, str) else None, "event": "lazy_tool_execution"}
+
+        def finished(level, text, status, code=None):
+            hub.log.event(level, text, wall_s(), phase="finish", status=status, code=code,
+                          durationMs=int((monotonic_s() - begin_s) * 1000), **fields)
         hub.used()
         try:
             if isinstance(arguments, str):
                 raw, arguments = object_text(arguments)
             if not isinstance(arguments, dict):
-                raise HubError("arguments is %s, not an object" % kind_word(arguments), "INVALID_PARAMETERS", None, None)
+                raise HubError("arguments is %s, not an object" % kind_word(arguments), "INVALID_PARAMETERS")
             if isinstance(arguments.get("server"), str):
                 fields["downstreamServer"] = arguments["server"]
             if isinstance(arguments.get("command_name"), str):
                 fields["downstreamCommand"] = arguments["command_name"]
             meta = members(parts["_meta"]) if parts.get("_meta", b"")[:1] == b"{" else {}
             result = await hub.tools.call(name, Call(arguments, raw, meta, dialogue))
-            hub.log.event("info", "done", wall_s(), phase="finish", status="ok", durationMs=int((monotonic_s() - begin_s) * 1000), **fields)
+            finished("info", "done", "ok")
             return result
         except HubError as error:
-            hub.log.event("error" if error.code != "POLICY_BLOCKED" else "info", str(error), wall_s(), phase="finish", status="error", code=error.code,
-                          durationMs=int((monotonic_s() - begin_s) * 1000), **fields)
+            finished("error" if error.code != "POLICY_BLOCKED" else "info", str(error), "error", error.code)
             return error_result(error, hub.secrets())
 
 
+def failure(id_raw, code, text):
+    """The line of an error of the hub's own."""
+    return error_line(id_raw, error_object(code, text))
+
+
 class Face:
-    """The hub as a server on stdin and stdout: lines in, one answer for each request out, in the order they are ready."""
-    __slots__ = ("open", "subscriptions", "_hub", "_out", "_splitter", "_tasks", "_asked", "_count", "streams", "_paused", "_open_bytes")
+    """The hub as a server on stdin and stdout: lines in, one answer for each request out, as they get ready."""
+    __slots__ = ("open", "subscriptions", "_hub", "_out", "_splitter", "_tasks", "_asked", "_count", "streams",
+                 "_paused", "_open_bytes")
 
     def __init__(self, hub, streams):
         self._hub, self._out, self._splitter, self.open = hub, Outbox(1), LineSplitter(), True
@@ -12435,13 +12604,13 @@ class Face:
                     self._line(bytes(line))
         if self._splitter.too_long:
             self._splitter.too_long = False
-            self._write(error_line(b"null", error_object(INVALID_REQUEST, "a line is longer than %d bytes" % MAX_LINE_BYTES)))
+            self._write(failure(b"null", INVALID_REQUEST, "a line is longer than %d bytes" % MAX_LINE_BYTES))
         if not raw:
             self._end()
         self._watch()
 
     def _watch(self):
-        """Read while there is room for answers. Of a client that went, what it left is a pipe full at most, and then comes the end."""
+        """Read while there is room for answers. A client that went left a pipe full at most, and then comes the end."""
         if not self.open:
             return
         is_paused = self.is_full() and not hung_up(0)
@@ -12493,13 +12662,13 @@ class Face:
         env = read_envelope(line)
         self._hub.log.body("request", line, wall_s(), method=env.method)
         if env.kind == BAD:
-            self._write(error_line(b"null", error_object(-32700, "not JSON")))
+            self._write(failure(b"null", -32700, "not JSON"))
         elif env.kind == BATCH and elements(line):
             self._hub.tasks.start(self._array(elements(line)))
         elif has_bad_id(env):
-            self._write(error_line(b"null", error_object(INVALID_REQUEST, "an id is a string or an integer")))
+            self._write(failure(b"null", INVALID_REQUEST, "an id is a string or an integer"))
         elif env.kind == REQUEST and (len(self._tasks) >= MAX_OPEN or self._open_bytes > MAX_OPEN_BYTES):
-            self._write(error_line(env.id_raw, error_object(INTERNAL_ERROR, "too many requests are open; wait for answers")))
+            self._write(failure(env.id_raw, INTERNAL_ERROR, "too many requests are open; wait for answers"))
         elif env.kind == REQUEST:
             self._begin(env, self._respond(env, line, self._write))
         elif env.kind == NOTIFICATION:
@@ -12507,7 +12676,7 @@ class Face:
         elif env.kind == RESPONSE:
             self._answered(env, line)
         else:
-            self._write(error_line(b"null", error_object(INVALID_REQUEST, "not a JSON-RPC message")))
+            self._write(failure(b"null", INVALID_REQUEST, "not a JSON-RPC message"))
 
     async def _array(self, items):
         """A batch of 2025-03-26: one array of answers, none where nobody asked anything."""
@@ -12544,10 +12713,12 @@ class Face:
         except Cancelled:
             self._hub.log.event("debug", "cancelled", wall_s(), method=env.method)
             if self._hub.is_over:
-                write(error_line(env.id_raw, error_object(INTERNAL_ERROR, "the hub ended, with its client's input or by a signal")))
+                write(failure(env.id_raw, INTERNAL_ERROR, "the hub ended, with its client's input or by a signal"))
         except Exception as error:  # ours: one request fails, the hub goes on
-            self._hub.log.event("error", "internal error, please report it: %s" % error_place(error), wall_s(), event="service_unhandled_error")
-            write(error_line(env.id_raw, error_object(INTERNAL_ERROR, "internal error of the hub: %s" % error_place(error))))
+            place = error_place(error)
+            self._hub.log.event("error", "internal error, please report it: %s" % place, wall_s(),
+                                event="service_unhandled_error")
+            write(failure(env.id_raw, INTERNAL_ERROR, "internal error of the hub: %s" % place))
         finally:
             self._open_bytes -= len(line)
             if self._tasks.get(env.id_key) is task:
@@ -12621,7 +12792,7 @@ def object_text(text):
         members(raw)
         return raw, parse_json(raw)
     except ValueError:
-        raise HubError("arguments is a string that holds no object", "INVALID_PARAMETERS", None, None) from None
+        raise HubError("arguments is a string that holds no object", "INVALID_PARAMETERS") from None
 
 
 def unsupported(version):
@@ -12676,7 +12847,8 @@ async def prompts_list(hub):
     for upstream, raw in await gathered(hub, wanted, "prompts/list"):
         name = parse_json(members(raw).get("name", b"null"))
         if isinstance(name, str):
-            shown.append(with_members(raw, {"name": json_string("%s::%s" % (escaped_name(upstream.name), escaped_name(name)))}))
+            full_name = "%s::%s" % (escaped_name(upstream.name), escaped_name(name))
+            shown.append(with_members(raw, {"name": json_string(full_name)}))
     return b'{"prompts":[%s]}' % b",".join(shown)
 
 
@@ -12685,7 +12857,8 @@ async def prompts_get(hub, params, params_raw, dialogue):
     upstream = hub.upstreams.get(found[0]) if found else None
     if upstream is None or not upstream.server.forward_prompts:
         raise PeerError("there is no prompt %s" % str(params.get("name"))[:100], INVALID_PARAMS)
-    return await forwarded(upstream, "prompts/get", with_members(without_meta(params_raw), {"name": json_string(found[1])}), dialogue)
+    params_raw = with_members(without_meta(params_raw), {"name": json_string(found[1])})
+    return await forwarded(upstream, "prompts/get", params_raw, dialogue)
 
 
 async def resources_list(hub, method):
@@ -12716,7 +12889,10 @@ def hub_uri(upstream, uri):
 
 
 def with_hub_uris(upstream, raw, member, kind):
-    """A result whose items (those of a type, None for all) name their resource as the client knows it; as it is if it is odd."""
+    """A result whose items (those of a type, None for all) name their resource as the client knows it.
+
+    A result that is odd stays as it is.
+    """
     try:
         items, listed = [], members(raw)[member]
         if listed[:1] != b"[":
@@ -12750,9 +12926,14 @@ HubFiles = record("HubFiles", "path environment flags", "Which file the hub read
 
 
 class Hub:
-    """Everything together. config and upstreams are replaced as wholes, at a reload. is_over: open calls had their time at the end."""
-    __slots__ = ("config", "is_over", "upstreams", "loop", "tasks", "processes", "log", "face", "tools", "methods", "dialogues", "gate", "since_s", "mark", "is_nested", "_recordings",
-                 "_files", "_signals", "_leaving", "_over", "_tokens", "_retired", "_sink", "_used_s", "_monitoring", "_watched", "_old_secrets", "_redaction")
+    """Everything together. config and upstreams are replaced as wholes, at a reload.
+
+    is_over: it ends, and open calls had their time.
+    """
+    __slots__ = ("config", "is_over", "upstreams", "loop", "tasks", "processes", "log", "face", "tools", "methods",
+                 "dialogues", "gate", "since_s", "mark", "is_nested", "_recordings", "_files", "_signals", "_leaving",
+                 "_over", "_tokens", "_retired", "_sink", "_used_s", "_monitoring", "_watched", "_old_secrets",
+                 "_redaction")
 
     def __init__(self, files, config, cache_dir, opened):
         self._files, self.config, self._recordings = files, config, cache_dir
@@ -12783,7 +12964,7 @@ class Hub:
         return self._redaction
 
     def _learn(self, old_secrets=frozenset()):
-        """Take over what the configuration hides and how it logs; old_secrets: of servers that still finish their calls."""
+        """Take over what the configuration hides and how it logs; old_secrets: of servers with calls still open."""
         self._old_secrets = old_secrets
         self._redaction = Redaction(self.config.secrets | old_secrets)
         self.log.configure(self.config.log, self.config.secrets | old_secrets)
@@ -12812,8 +12993,8 @@ class Hub:
 
     def run(self):
         """Serve until the client is gone or a signal comes; the exit status."""
-        self.log.event("info", "lazy hub %s with %d servers from %s" % (VERSION, len(self.upstreams), self.config.path), wall_s(),
-                       event="service_start", pid=this_pid())
+        text = "lazy hub %s with %d servers from %s" % (VERSION, len(self.upstreams), self.config.path)
+        self.log.event("info", text, wall_s(), event="service_start", pid=this_pid())
         for warning in self.config.warnings:
             self.log.event("info", warning, wall_s(), event="config_warning")
         self._tell_wrong()
@@ -12874,7 +13055,8 @@ class Hub:
         try:
             config = self._files_now()
         except LazyError as error:
-            self.log.event("error", "not reloaded, the running configuration stays: %s" % error, wall_s(), event="config_reload_failed")
+            text = "not reloaded, the running configuration stays: %s" % error
+            self.log.event("error", text, wall_s(), event="config_reload_failed")
             return
         added, removed, modified, unchanged = reload_plan(self.config, config)
         before = self.upstreams
@@ -12884,7 +13066,8 @@ class Hub:
             self.log.event("info", "a changed transport needs a restart of the hub", wall_s())
         self.config = config
         self._learn(old_secrets if self._retired or removed or modified else frozenset())
-        self.upstreams = {key: before[key] if key in kept else Upstream(self, server) for key, server in keyed(config.servers)}
+        self.upstreams = {key: before[key] if key in kept else Upstream(self, server)
+                          for key, server in keyed(config.servers)}
         for name in [name for name in removed + modified if name in before]:
             self._retired.append(before[name])
             self.tasks.start(self._retire(before[name]))
@@ -12900,7 +13083,8 @@ class Hub:
         """A line for each server that cannot be used as it is written (case 199)."""
         for upstream in self.upstreams.values():
             if upstream.error is not None and upstream.state in ("error", "unsupported"):
-                self.log.event("error", str(upstream.error), wall_s(), event="server_state", server=upstream.name, state=upstream.state)
+                self.log.event("error", str(upstream.error), wall_s(), event="server_state",
+                               server=upstream.name, state=upstream.state)
 
     def _files_now(self):
         return load_hub_config(self._files.path, self._files.environment, self._files.flags)
@@ -12939,7 +13123,10 @@ class Hub:
             self.tasks.start(self._monitor())
 
     async def _monitor(self):
-        """Look at running servers now and then, until nobody has used the hub for a while; starts none but where "wake" says so."""
+        """Look at running servers now and then, until nobody has used the hub for a while.
+
+        Starts none but where "wake" says so.
+        """
         health = self.config.health
         while not self._leaving:
             idle_s = self.config.health.idle_timeout_s
@@ -12966,7 +13153,8 @@ class Hub:
         except (PeerError, Silence):
             if not session.is_silent:
                 session.is_silent = True
-                self.log.event("info", "%s does not answer a ping" % upstream.name, wall_s(), event="health_monitor_error", server=upstream.name)
+                self.log.event("info", "%s does not answer a ping" % upstream.name, wall_s(),
+                               event="health_monitor_error", server=upstream.name)
             return
         upstream.noted(monotonic_s() - begin_s)
         if health.wake and upstream.commands() is None:
@@ -12977,7 +13165,7 @@ class Hub:
 
 
 def keyed(servers):
-    """(key, server) of each: its name; the second of a name, which is an error, gets a key that nobody can ask for (G2.4)."""
+    """(key, server) of each: its name; the second of a name, an error, gets a key that nobody can ask for (G2.4)."""
     seen = set()
     for at, server in enumerate(servers):
         yield "%s\0%d" % (server.name, at) if server.name in seen else server.name, server
@@ -12995,7 +13183,8 @@ def hub_path(given, environment):
     for path in paths:
         if file_identity(path) is not None:
             return path
-    raise LazyError("no configuration: give --config FILE, or write %s" % (" or ".join(paths) or "one, there is no HOME"))
+    where = " or ".join(paths) or "one, there is no HOME"
+    raise LazyError("no configuration: give --config FILE, or write %s" % where)
 
 
 def load_hub_config(path, environment, flags):
@@ -13034,7 +13223,8 @@ def run_hub(path, flags, environment, cache_dir):
 # ----------------------------------------------------------------------------
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L8b L8c L9 L9b L10b L11 L11b L13b L13c L13e L14
 # Used by: L15
-# Owns:   recordings_folder, bytecode_path, own_command, config_command, doctor_command, hub_command, hub_import, hub_check
+# Owns:   recordings_folder, bytecode_path, own_command, config_command, doctor_command, hub_command, hub_import,
+#         hub_check
 # Never:  decides what a wrap changes, or what a hub does
 # Tests:  tests/test_config.py, tests/test_doctor.py, tests/test_hub_tools.py
 # ----------------------------------------------------------------------------
@@ -13066,7 +13256,8 @@ def own_command():
 
 # -- config ------------------------------------------------------------------------
 
-CONFIG_USAGE = """usage: mcp-lazy config wrap | reapply | unwrap | status | watch --client C (--server NAME | --all) [options]
+CONFIG_USAGE = """\
+usage: mcp-lazy config wrap | reapply | unwrap | status | watch --client C (--server NAME | --all) [options]
        mcp-lazy config list [--client C] [--json]
 
   wrap      put the relay in front of a registration
@@ -13090,14 +13281,18 @@ CONFIG_USAGE = """usage: mcp-lazy config wrap | reapply | unwrap | status | watc
   --recover         unwrap: also without a record, from what the registration says
 """
 ACTIONS = ("wrap", "reapply", "unwrap", "status", "watch", "list")
-TARGET_OPTIONS = {"client": TEXT, "file": TEXT, "server": TEXT, "all": BOOLEAN, "project": TEXT, "state-dir": TEXT, "relay": TEXT}
-WRAP_OPTIONS = dict(TARGET_OPTIONS, **{"env": LIST, "unset-env": LIST, "dry-run": BOOLEAN, "in-place": BOOLEAN, "keep-backups": TEXT})
+TARGET_OPTIONS = {"client": TEXT, "file": TEXT, "server": TEXT, "all": BOOLEAN, "project": TEXT, "state-dir": TEXT,
+                  "relay": TEXT}
+WRITE_OPTIONS = dict(TARGET_OPTIONS, **{"dry-run": BOOLEAN, "in-place": BOOLEAN, "keep-backups": TEXT})
+WRAP_OPTIONS = dict(WRITE_OPTIONS, **{"env": LIST, "unset-env": LIST})
 ACTION_OPTIONS = {"wrap": WRAP_OPTIONS, "reapply": WRAP_OPTIONS, "watch": WRAP_OPTIONS, "status": TARGET_OPTIONS,
-                  "unwrap": dict(TARGET_OPTIONS, **{"dry-run": BOOLEAN, "in-place": BOOLEAN, "keep-backups": TEXT, "recover": BOOLEAN}),
+                  "unwrap": dict(WRITE_OPTIONS, recover=BOOLEAN),
                   "list": {"client": TEXT, "state-dir": TEXT, "json": BOOLEAN}}
 # Variables of a relay that no option goes with.
 OTHER_VARIABLES = ("MCP_LAZY_ARGV0", "MCP_LAZY_CHECK_INITIALIZE", "MCP_LAZY_CHECK_BEFORE")
 WATCH_POLL_S, WATCH_QUIET_S = 1.0, 2.0
+# By: is there a record of ours? does the command start a relay?
+WRAPPED_WORDS = {(True, True): "yes", (False, True): "by hand", (True, False): "not any more", (False, False): "no"}
 
 
 def config_command(words):
@@ -13159,8 +13354,9 @@ def order_of(action, given):
         seen = program_stat(relay)
         if seen is None or not seen[2]:
             raise UsageError("config: the relay %s is not an executable file" % relay)
-    return Order("reapply" if action == "watch" else action, relay, wanted, [variable_name(name) for name in given.get("unset-env", ())],
-                 given.get("dry-run", False), given.get("recover", False), given.get("in-place", False), int(keep[:9]))
+    unwanted = [variable_name(name) for name in given.get("unset-env", ())]
+    return Order("reapply" if action == "watch" else action, relay, wanted, unwanted, given.get("dry-run", False),
+                 given.get("recover", False), given.get("in-place", False), int(keep[:9]))
 
 
 def variable_name(name):
@@ -13171,8 +13367,9 @@ def variable_name(name):
 
 def refusal(variables):
     """Why a relay refuses {name: value} of variables that it would be given, None if it does not."""
+    environment = {filesystem_bytes(name): filesystem_bytes(value) for name, value in variables.items()}
     try:
-        make_run(["--", "server"], {filesystem_bytes(name): filesystem_bytes(value) for name, value in variables.items()}, False)
+        make_run(["--", "server"], environment, False)
     except UsageError as error:
         return str(error)
     return None
@@ -13185,8 +13382,8 @@ def own_relay(must_fit):
         if is_relay(path, None):
             return path
     if must_fit:
-        raise UsageError("config: a registration needs a program whose name starts with mcp-lazy, this is %s: give --relay, or install it" % (
-            script.rpartition("/")[2]))
+        raise UsageError("config: a registration needs a program whose name starts with mcp-lazy, this is %s:"
+                         " give --relay, or install it" % script.rpartition("/")[2])
     return script
 
 
@@ -13200,7 +13397,8 @@ def targets_of(given, environment):
     root = root_path(document, client, project)
     if not isinstance(value_at(document.value, root), dict):
         raise LazyError("%s: there are no servers: no object or table %s" % (whole.path, ".".join(root)))
-    return [Target(client, path, project, name, given["state-dir"]) for name in registrations_of(document, client, project)]
+    return [Target(client, path, project, name, given["state-dir"])
+            for name in registrations_of(document, client, project)]
 
 
 def client_of(given, environment):
@@ -13233,12 +13431,13 @@ def yaml_refusal(given, environment):
     name = given.get("client")
     template, command, args = YAML_CLIENTS.get(name, (given.get("file"), "command", "args"))
     path = given.get("file") or "".join(client_files((template,), environment, None))
-    return ("%s is YAML, which is not edited here; put the relay in front by hand:\n  %s: %s\n  %s: [OLD COMMAND, OLD ARGS...]" % (
-        path, command, given.get("relay") or "/path/of/mcp-lazy", args))
+    return ("%s is YAML, which is not edited here; put the relay in front by hand:\n"
+            "  %s: %s\n"
+            "  %s: [OLD COMMAND, OLD ARGS...]" % (path, command, given.get("relay") or "/path/of/mcp-lazy", args))
 
 
 def each_target(targets, given, action, only_news=False):
-    """Do something for one target, or for all of them in turn, whatever fails; the exit status. `action` tells if it wrote."""
+    """Do something for one target, or for all in turn, whatever fails; the exit status. `action` tells if it wrote."""
     status, wrote = EXIT_OK, False
     for target in targets:
         try:
@@ -13265,33 +13464,43 @@ def status_of(target, relay):
     if trouble:
         sys.stderr.write("mcp-lazy: %s has %s, %s will not load it\n" % (target.path, trouble, target.client.name))
     if report.get("changed"):
-        sys.stderr.write("mcp-lazy: %s\n" % printable("%s: %s" % (target.server, (
-            "starts another relay than the one that was put there; unwrap forgets that one, then unwrap --recover takes the other out"
-            if report["wrapped"] else "no longer wrapped; reapply wraps it again, unwrap forgets it"))).replace("\n", " "))
+        text = "no longer wrapped; reapply wraps it again, unwrap forgets it"
+        if report["wrapped"]:
+            text = ("starts another relay than the one that was put there; unwrap forgets that one,"
+                    " then unwrap --recover takes the other out")
+        sys.stderr.write("mcp-lazy: %s\n" % printable("%s: %s" % (target.server, text)).replace("\n", " "))
     return report, False
 
 
 def change(target, order, interrupt):
     """(report of an Order carried out, did it write?)."""
     report = change_registration(target, order, interrupt)
-    if order.action == "unwrap" and "command" not in report["changedFields"] and is_relay(find_target(target).registration.command, order.relay):
-        sys.stderr.write("mcp-lazy: it still starts a relay, which was not put there by wrap: unwrap --recover takes it out\n")
+    if order.action == "unwrap" and "command" not in report["changedFields"]:
+        if is_relay(find_target(target).registration.command, order.relay):
+            sys.stderr.write("mcp-lazy: it still starts a relay, which was not put there by wrap:"
+                             " unwrap --recover takes it out\n")
     return report, bool(report["changedFields"]) and not order.dry_run
 
 
 def watch(given, order, environment):
-    """Reapply when the file has changed and was quiet for a while, until a signal (D8.6). What fails is said, and tried at the next change.
+    """Reapply when the file has changed and was quiet for a while, until a signal (D8.6).
 
-    What the file was before a reapply counts as done, so that a change meanwhile is seen.
+    What fails is said, and tried at the next change. What the file was before a reapply counts as done, so that a
+    change meanwhile is seen.
     """
     interrupt, state, since_s, done = Interrupt(), None, 0.0, None
     client, path = client_of(given, environment), file_of(given, environment)
-    if "server" in given and read_metadata_file(Target(client, path, given.get("project"), given["server"], given["state-dir"])) is None:
-        raise LazyError("server %r of %s was never wrapped here: use wrap" % (given["server"], path))
+    if "server" in given:
+        target = Target(client, path, given.get("project"), given["server"], given["state-dir"])
+        if read_metadata_file(target) is None:
+            raise LazyError("server %r of %s was never wrapped here: use wrap" % (given["server"], path))
     place = [client.name, resolved_path(path), given.get("project")]
     records = [object_of(record) for _, record in records_in(given["state-dir"])]
     if place not in [[record.get(name) for name in ("client", "config", "project")] for record in records]:
         raise LazyError("no server of %s was ever wrapped here: use wrap" % path)
+
+    def reapply(target):
+        return change(target, order, interrupt)
     while not interrupt.wait(WATCH_POLL_S):
         now = file_identity(path)
         if now != state:
@@ -13300,7 +13509,7 @@ def watch(given, order, environment):
             if not is_locked(Target(client, path, None, "", given["state-dir"])):
                 done = now
                 try:
-                    each_target(targets_of(given, environment), dict(given, all=True), lambda target: change(target, order, interrupt), True)
+                    each_target(targets_of(given, environment), dict(given, all=True), reapply, True)
                 except LazyError as error:
                     sys.stderr.write("mcp-lazy: %s\n" % error)
     return EXIT_OK
@@ -13317,14 +13526,18 @@ def config_list(given, environment):
             row.pop(name)
     if given.get("json"):
         return say(canonical(rows) + "\n")
-    lines = [("CLIENT", "SERVER", "KIND", "WRAPPED", "FILE")]
-    for row in rows:
-        wrapped = "yes" if row["managed"] and row["wrapped"] else "by hand" if row["wrapped"] else "not any more" if row["managed"] else "no"
-        lines.append((row["client"], row["server"] if row["server"] is not None else "-", row["kind"] or ("?" if row["problem"] else "none"),
-                      wrapped if row["kind"] == "stdio" else "-",
-                      row["file"] + (" in %s" % row["project"] if row["project"] else "") + (": %s" % row["problem"] if row["problem"] else "")))
+    lines = [("CLIENT", "SERVER", "KIND", "WRAPPED", "FILE")] + [list_words(row) for row in rows]
     lines = [[printable(word).replace("\n", " ") for word in line] for line in lines]
     return say("\n".join(map(str.rstrip, table_lines(lines) if rows else ["no client's file was found"])) + "\n")
+
+
+def list_words(row):
+    """The words of a row of the survey, for the table."""
+    wrapped = WRAPPED_WORDS[bool(row["managed"]), bool(row["wrapped"])] if row["kind"] == "stdio" else "-"
+    place = row["file"] + (" in %s" % row["project"] if row["project"] else "")
+    return (row["client"], row["server"] if row["server"] is not None else "-",
+            row["kind"] or ("?" if row["problem"] else "none"), wrapped,
+            place + (": %s" % row["problem"] if row["problem"] else ""))
 
 
 # -- doctor ------------------------------------------------------------------------
@@ -13337,7 +13550,8 @@ Exit status 1 if something is wrong; each line that says so names the command th
 RELAY_LIMIT_S = 5.0
 LOG_TAIL_BYTES = 65536
 LOG_TROUBLES = ("cannot ", "failed", "exceeded", "refused", "not dead")
-Finding = record("Finding", "what good text mend", "One thing looked at: is it good (None: only worth knowing)? and what mends it")
+Finding = record("Finding", "what good text mend",
+                 "One thing looked at: is it good (None: only worth knowing)? and what mends it")
 
 
 def doctor_command(words):
@@ -13349,10 +13563,12 @@ def doctor_command(words):
     if others:
         raise UsageError("doctor takes no words: %r" % others[0])
     named_dir, given["state-dir"] = given.get("state-dir"), state_dir_of(given, environment)
-    findings = own_findings(given, environment) + client_findings(given, environment, named_dir) + orphan_findings(given["state-dir"])
+    findings = own_findings(given, environment) + client_findings(given, environment, named_dir)
+    findings += orphan_findings(given["state-dir"])
     status = EXIT_FAILED if any(finding.good is False for finding in findings) else EXIT_OK
     if given.get("json"):
-        return say(canonical([{name: getattr(finding, name) for name in finding.__slots__} for finding in findings]) + "\n") or status
+        report = [{name: getattr(finding, name) for name in finding.__slots__} for finding in findings]
+        return say(canonical(report) + "\n") or status
     lines = []
     for finding in findings:
         mark = {True: "ok", False: "WRONG", None: "-"}[finding.good]
@@ -13364,23 +13580,30 @@ def doctor_command(words):
 def own_findings(given, environment):
     """What this program needs itself."""
     titled = set_title([b"mcp-lazy", b"doctor"])
+    title = "is set in place" if titled else "is set by one more exec at each start"
     found = [Finding("mcp-lazy", True, "%s, Python %s at %s" % (VERSION, sys.version.split()[0], sys.executable), None),
-             Finding("process title", True, "is set in place" if titled else "is set by one more exec at each start", None)]
+             Finding("process title", True, title, None)]
     records = given["state-dir"]
-    for what, folder in (("recordings", recordings_folder(environment)), ("bytecode", bytecode_path(environment)), ("records", records),
-                         ("locks", records + "/locks"), ("backups", records + "/backups")):
-        facts = file_identity(folder) if folder else None
-        if facts is None and (not folder or file_facts(folder) is None):  # else a symlink to nothing
-            found.append(Finding(what, None, "%s is not there yet" % folder if folder else "there is no home: compiled at each start", None))
-            continue
-        trouble = private_dir_trouble(folder, create=False)
-        path = shell_word(folder)
-        mend = "chmod go-w %s" % path if trouble and "may write" in trouble else "mv %s %s" % (path, shell_word(folder + ".old"))
-        if not trouble and facts.mode & 0o700 != 0o700:
-            trouble, mend = "its owner may not use it", "chmod u+rwx %s" % path
-        mode = ", mode %04o" % facts.mode if facts else ""
-        found.append(Finding(what, not trouble, "%s%s%s" % (folder, mode, ": " + trouble if trouble else ""), mend if trouble else None))
-    return found
+    folders = (("recordings", recordings_folder(environment)), ("bytecode", bytecode_path(environment)),
+               ("records", records), ("locks", records + "/locks"), ("backups", records + "/backups"))
+    return found + [folder_finding(what, folder) for what, folder in folders]
+
+
+def folder_finding(what, folder):
+    """Is one of our folders there (None: there is no place for it), and is it ours alone?"""
+    if not folder:
+        return Finding(what, None, "there is no home: compiled at each start", None)
+    facts = file_identity(folder)
+    if facts is None and file_facts(folder) is None:  # else a symlink to nothing
+        return Finding(what, None, "%s is not there yet" % folder, None)
+    trouble, path = private_dir_trouble(folder, create=False), shell_word(folder)
+    mend = "mv %s %s" % (path, shell_word(folder + ".old"))
+    if trouble and "may write" in trouble:
+        mend = "chmod go-w %s" % path
+    elif not trouble and facts.mode & 0o700 != 0o700:
+        trouble, mend = "its owner may not use it", "chmod u+rwx %s" % path
+    text = folder + (", mode %04o" % facts.mode if facts else "")
+    return Finding(what, False, "%s: %s" % (text, trouble), mend) if trouble else Finding(what, True, text, None)
 
 
 def shell_word(text):
@@ -13389,15 +13612,16 @@ def shell_word(text):
 
 
 def client_findings(given, environment, named_dir):
-    """The files of clients, and each registration in them. named_dir: what --state-dir said, for the commands that mend."""
+    """The files of clients, and each registration in them. named_dir: what --state-dir said, for what mends."""
     found, trials, program = [], RelayTrials(), own_words()
     for row in survey(environment, given["state-dir"], own_relay(False)):
         options = ["--client", row["client"], "--file", row["file"], "--server=" + (row["server"] or "")]
         options += ["--project", row["project"]] if row["project"] else []
         options += ["--state-dir", named_dir] if named_dir else []
         options += [] if is_relay(own_relay(False), None) else ["--relay", "/path/of/mcp-lazy"]
-        where = "%s %s%s" % (row["client"], row["file"] if row["server"] is None else row["server"], (
-            " in %s" % (row["project"] or row["file"]) if row["server"] is not None and (row["project"] or row["here"]) else ""))
+        where = "%s %s" % (row["client"], row["file"] if row["server"] is None else row["server"])
+        if row["server"] is not None and (row["project"] or row["here"]):
+            where += " in %s" % (row["project"] or row["file"])
         commands = [program + " config ", " " + " ".join(map(shell_word, options))]
         found += [Finding(where, *words) for words in row_findings(row, commands, trials, environment)]
     return found
@@ -13421,12 +13645,13 @@ def orphan_findings(state_dir):
     found = []
     for name, record in records_in(state_dir):
         try:
-            target = Target(find_client(record["client"]), record["config"], record.get("project"), record["server"], state_dir)
-            find_target(target)
+            client = find_client(record["client"])
+            find_target(Target(client, record["config"], record.get("project"), record["server"], state_dir))
         except (NotThere, LazyError) as error:
             if isinstance(error, NotThere) or is_absent(record["config"]):
                 text = "the record of %s in %s, which is not there any more" % (record["server"], record["config"])
-                found.append(Finding("record %s" % name[:8], None, text, "rm %s" % shell_word("%s/%s" % (state_dir, name))))
+                mend = "rm %s" % shell_word("%s/%s" % (state_dir, name))
+                found.append(Finding("record %s" % name[:8], None, text, mend))
         except (ValueError, KeyError, TypeError, AttributeError):  # no record of ours
             pass
     return found
@@ -13435,15 +13660,22 @@ def orphan_findings(state_dir):
 def row_findings(row, commands, trials, environment):
     """[(good, text, mend)] of one row of the survey."""
     if row["problem"]:
-        by_hand = "ls -ld %s" % shell_word(row["file"]) if row["problem"].startswith("cannot read") else "put it right by hand, in %s" % row["file"]
-        return [(False, row["problem"], "rm -r %s" % shell_word(row["record"]) if type(row["record"]) is str else by_hand)]
+        mend = "put it right by hand, in %s" % row["file"]
+        if type(row["record"]) is str:
+            mend = "rm -r %s" % shell_word(row["record"])
+        elif row["problem"].startswith("cannot read"):
+            mend = "ls -ld %s" % shell_word(row["file"])
+        return [(False, row["problem"], mend)]
     if row["kind"] != "stdio":
         return [(None, "%s, nothing to relay" % row["kind"] if row["kind"] else "no servers", None)]
     if not row["wrapped"]:
-        return [(False, "is not wrapped any more", config_line(commands, "reapply")) if row["managed"] else (None, "is not wrapped", None)]
+        if row["managed"]:
+            return [(False, "is not wrapped any more", config_line(commands, "reapply"))]
+        return [(None, "is not wrapped", None)]
     entry = row["registration"]
     if row["managed"] and not is_wrapped(entry, row["record"]):
-        return [(False, "starts another relay than the one that was put there", config_line(commands, "unwrap", "unwrap --recover"))]
+        mend = config_line(commands, "unwrap", "unwrap --recover")
+        return [(False, "starts another relay than the one that was put there", mend)]
     trouble = trials.trouble(row["relay"], may_start=row["managed"] or not row["here"])
     if trouble:
         mend = config_line(commands, "reapply") if row["managed"] else config_line(commands, "unwrap --recover") \
@@ -13479,12 +13711,13 @@ def recording_finding(options, words):
     folder, key = options.cache_dir, options.name or file_key(*options.command[:2])
     facts = file_facts("%s/%s.json" % (folder, key))
     item = Stored(folder, key, facts) if facts else None
-    lines = file_tail(options.log_file, LOG_TAIL_BYTES).decode("utf-8", "replace").splitlines() if options.log_file else []
-    wrong = [line for line in lines if is_trouble(line)]
+    log = file_tail(options.log_file, LOG_TAIL_BYTES) if options.log_file else b""
+    wrong = [line for line in log.decode("utf-8", "replace").splitlines() if is_trouble(line)]
     error = "; last error: %s" % wrong[-1][:200] if wrong else ""
     if item is not None and item.problem:
         return False, "its recording cannot be used: %s%s" % (item.problem, error), "rm -r %s" % shell_word(item.path)
-    return True, ("recorded %s ago" % age_text(wall_s() - item.recorded_s()) if item else "not recorded yet") + error, None
+    text = "recorded %s ago" % age_text(wall_s() - item.recorded_s()) if item else "not recorded yet"
+    return True, text + error, None
 
 
 def is_trouble(line):
@@ -13552,10 +13785,11 @@ variable LAZY_MCP_CONFIG, or servers.json in ~/.config/mcp-lazy or ~/.config/laz
 
   --request-timeout MS  limit for silence in a call (10000)
   --cache-dir D         folder of the recordings, if not the relay's
-  --transport stdio     the only one of this version; --port, --host, --path, --auth-token and --max-payload-size are for http
+  --transport stdio     the only one of this version; --port, --host, --path, --auth-token and \
+--max-payload-size are for http
 """
-HUB_OPTIONS = {"config": TEXT, "cache-dir": TEXT, "request-timeout": TEXT, "transport": TEXT, "port": TEXT, "host": TEXT, "path": TEXT,
-               "auth-token": TEXT, "max-payload-size": TEXT}
+HUB_OPTIONS = {"config": TEXT, "cache-dir": TEXT, "request-timeout": TEXT, "transport": TEXT, "port": TEXT,
+               "host": TEXT, "path": TEXT, "auth-token": TEXT, "max-payload-size": TEXT}
 
 
 def hub_command(words):
@@ -13575,11 +13809,13 @@ def hub_command(words):
     flags = {name: text for name, text in given.items() if name not in ("config", "cache-dir")}
     check_flags(flags)  # before a file is looked for (G1.4)
     try:
-        return run_hub(hub_path(given.get("config"), environment), flags, environment, given.get("cache-dir") or recordings_folder(environment))
+        path = hub_path(given.get("config"), environment)
+        return run_hub(path, flags, environment, given.get("cache-dir") or recordings_folder(environment))
     except UsageError:
         raise
     except LazyError as error:  # the log's form: the file that says how is what is missing or wrong
-        line = {"timestamp": iso_time(wall_s()), "level": "error", "message": str(error), "event": "service_start_error"}
+        line = {"timestamp": iso_time(wall_s()), "level": "error", "message": str(error),
+                "event": "service_start_error"}
         sys.stderr.write(canonical(line) + "\n")
         return EXIT_FAILED
 
@@ -13602,7 +13838,8 @@ RELAY_MEMBERS = {"start-timeout": "startTimeout", "stop-grace": "stopGrace", "ca
 SILENT_OPTIONS = frozenset("idle-stop idle-timeout-min stderr name fill verbose no-argv0".split()).union(RELAY_MEMBERS)
 TAKEN_MEMBERS = frozenset((
     "type command args env environment url serverUrl httpUrl headers http_headers env_http_headers bearer_token_env_var"
-    " cwd enabled disabled description path source transport enabled_tools disabled_tools startup_timeout_sec tool_timeout_sec").split())
+    " cwd enabled disabled description path source transport enabled_tools disabled_tools startup_timeout_sec"
+    " tool_timeout_sec").split())
 REMOVALS = {"claude": "mcp remove -s user", "gemini": "mcp remove -s user", "qwen": "mcp remove -s user",
             "codex": "mcp remove", "grok": "mcp remove", "copilot": "mcp remove", "cline": "mcp uninstall"}
 
@@ -13827,8 +14064,8 @@ def hub_import(words):
         work.notes += ["%s: is in %s already" % (name, path) for name in names if name not in added]
     work.notes += [] if names else ["%s: nothing was imported" % source.path]
     local = [entry["name"] for entry in work.entries if "url" not in entry]
-    work.notes += ["%s: stays in %s, the hub of this version does not reach remote servers" % (entry["name"], client.name)
-                   for entry in work.entries if "url" in entry]
+    text = "%s: stays in %s, the hub of this version does not reach remote servers"
+    work.notes += [text % (entry["name"], client.name) for entry in work.entries if "url" in entry]
     advice = import_advice(source, given.get("file"), local, path) if local else ""
     status = EXIT_FAILED if work.failed or not names else EXIT_OK
     sys.stderr.write("".join("mcp-lazy: %s\n" % printable(note).replace("\n", " ") for note in work.notes))
@@ -14016,17 +14253,20 @@ def hub_check(words):
 # ----------------------------------------------------------------------------
 def usage():
     """The option list."""
-    lines = ["usage: mcp-lazy [options] [--] COMMAND [ARG...]", "       mcp-lazy --check [options] [--] COMMAND [ARG...]",
+    lines = ["usage: mcp-lazy [options] [--] COMMAND [ARG...]",
+             "       mcp-lazy --check [options] [--] COMMAND [ARG...]",
              "       mcp-lazy config wrap | reapply | unwrap | status | watch | list",
              "       mcp-lazy hub [--config FILE] | check | import",
-             "       mcp-lazy cache list | show | check | clear | prune", "       mcp-lazy demo | doctor | paths | help", "", "options:"]
+             "       mcp-lazy cache list | show | check | clear | prune",
+             "       mcp-lazy demo | doctor | paths | help", "", "options:"]
     for option in OPTIONS:
         value = "" if option.kind == BOOLEAN else " " + option.kind.upper()
         default = " (%s)" % option.default if option.default not in ("", "false") else ""
         lines.append("  --%-28s %s%s" % (option.name + value, option.help, default))
     lines.append("Each option but %s has a variable: MCP_LAZY_ and its name, as MCP_LAZY_IDLE_STOP." % (
         ", ".join(WITHOUT_VARIABLE)))
-    lines.append("The check also reads MCP_LAZY_CHECK_INITIALIZE (params of its handshake) and MCP_LAZY_CHECK_BEFORE (probes).")
+    lines.append("The check also reads MCP_LAZY_CHECK_INITIALIZE (params of its handshake)"
+                 " and MCP_LAZY_CHECK_BEFORE (probes).")
     return "\n".join(lines) + "\n"
 
 
@@ -14035,8 +14275,8 @@ def own_command_line(word, words):
     command = {"help": help_command, "paths": paths_command, "demo": demo_command, "cache": cache_command,
                "config": config_command, "doctor": doctor_command, "hub": hub_command}.get(word)
     if command is None:
-        raise UsageError("the command %s is not part of version %s; a server of that name starts with: mcp-lazy -- %s" % (
-            word, VERSION, word))
+        raise UsageError("the command %s is not part of version %s; a server of that name starts with:"
+                         " mcp-lazy -- %s" % (word, VERSION, word))
     return command(words)
 
 
@@ -14047,7 +14287,8 @@ def paths_command(words):
     environment = current_environment()
     state, log_path = dsh_paths("NAME", environment)
     config_dir = user_config_dir(environment)
-    rows = (("recordings", recordings_folder(environment)), ("bytecode", bytecode_path(environment) or "none: compiled at each start"),
+    rows = (("recordings", recordings_folder(environment)),
+            ("bytecode", bytecode_path(environment) or "none: compiled at each start"),
             ("records of config", config_dir + "/mcp-lazy/registrations" if config_dir else "none: give --state-dir"),
             ("with --name: recording", state + "/NAME.json"), ("with --name: log", log_path))
     return say("".join("%-23s %s\n" % row for row in rows))
@@ -14063,8 +14304,8 @@ def help_command(words):
 
 FORMS = '"elicitation":{"form":{},"url":{}}'
 APPS = '"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}'
-CLAUDE = ('{"name":"claude-code","title":"Claude Code","version":"2.1.332","description":"Anthropic\'s agentic coding tool",'
-          '"websiteUrl":"https://claude.com/claude-code"}')
+CLAUDE = ('{"name":"claude-code","title":"Claude Code","version":"2.1.332",'
+          '"description":"Anthropic\'s agentic coding tool","websiteUrl":"https://claude.com/claude-code"}')
 CODEX = '{"name":"codex-mcp-client","title":"Codex","version":"0.171.0"}'
 
 
@@ -14080,7 +14321,8 @@ def _plain(name, version, probes=False):
 # capabilities of each kind of start, health check before session. An SDK without a number is its newest release.
 KNOWN_CLIENTS = {
     "claude-code": (True, "2025-11-25", ((CLAUDE, '{"roots":{"listChanged":true},%s}' % FORMS),)),
-    "codex": (False, "2025-06-18", ((CODEX, "{%s}" % FORMS), (CODEX, '{"experimental":{"codex/auth-change":{}},%s}' % FORMS))),
+    "codex": (False, "2025-06-18", ((CODEX, "{%s}" % FORMS),
+                                    (CODEX, '{"experimental":{"codex/auth-change":{}},%s}' % FORMS))),
     "gemini": (False, "2025-06-18", ((_info("mcp-test-client", "0.0.1"), "{}"),
                                      (_info("gemini-cli-mcp-client", "0.61.0"), '{"roots":{"listChanged":true}}'))),
     "opencode": (False, "2025-11-25", ((_info("opencode", "1.18.33"), '{"roots":{}}'),)),
@@ -14093,14 +14335,17 @@ KNOWN_CLIENTS = {
     "continue": _plain("continue-cli-client", "1.0.0"),
     "pi": (False, "2025-11-25", ((_info("pi-mcp", "1.0.0"), "{%s}" % APPS),)),
     "mcporter": _plain("mcporter", "0.12.3"),
-    "inspector": (False, "2025-11-25", ((_info("inspector-cli", "2.12.0"), '{"roots":{"listChanged":true},"extensions":'
-                                         '{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/skills":{}}}'),)),
+    "inspector": (False, "2025-11-25", ((
+        _info("inspector-cli", "2.12.0"), '{"roots":{"listChanged":true},"extensions":'
+        '{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/skills":{}}}'),)),
     "fastmcp": _plain("fastmcp", "4.2.3", probes=True),
     "py-sdk": _plain("mcp", "0.1.0", probes=True), "py-sdk-1": _plain("mcp", "0.1.0"),
     "py-sdk-2": _plain("mcp", "0.1.0", probes=True),
-    "ts-sdk": _plain("ts2", "1", probes=True), "ts-sdk-1": _plain("ts1", "1"), "ts-sdk-2": _plain("ts2", "1", probes=True),
+    "ts-sdk": _plain("ts2", "1", probes=True), "ts-sdk-1": _plain("ts1", "1"),
+    "ts-sdk-2": _plain("ts2", "1", probes=True),
 }
-CHECK_START = ('{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":%s}' % _info("mcp-lazy-check", VERSION)).encode("ascii")
+CHECK_START = ('{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":%s}'
+               % _info("mcp-lazy-check", VERSION)).encode("ascii")
 MODERN_VERSION = b"2026-07-28"
 
 
@@ -14108,8 +14353,8 @@ def read_plan(client, environment):
     """The Plan of a check: a known client's, or what the two variables say (B2). UsageError names the variable."""
     if client is not None:
         probes, version, starts = KNOWN_CLIENTS[client]
-        handshakes = [('{"protocolVersion":"%s","capabilities":%s,"clientInfo":%s}' % (version, capabilities, info)).encode("ascii")
-                      for info, capabilities in starts]
+        form = '{"protocolVersion":"%s","capabilities":%s,"clientInfo":%s}'
+        handshakes = [(form % (version, capabilities, info)).encode("ascii") for info, capabilities in starts]
         return Plan([probe_params(members(handshakes[-1]))] if probes else [], handshakes, client)
     handshake = one_line(environment.get(b"MCP_LAZY_CHECK_INITIALIZE") or CHECK_START)
     parts = read_start(handshake, "MCP_LAZY_CHECK_INITIALIZE")
@@ -14137,13 +14382,14 @@ def read_start(raw, where):
     except ValueError:
         raise UsageError("%s is not a JSON object" % where) from None
     info = told.get("clientInfo")
-    texts = [told.get("protocolVersion")] + ([info.get("name"), info.get("version")] if isinstance(info, dict) else [None])
+    texts = [told.get("protocolVersion"), member_of(info, "name"), member_of(info, "version")]
     try:
         entry_key("", told.get("capabilities"), "")
     except ValueError as error:
         raise UsageError("%s: %s" % (where, error)) from None
     if not all(isinstance(text, str) and text for text in texts) or not isinstance(told.get("capabilities"), dict):
-        raise UsageError("%s must have protocolVersion, an object capabilities, and clientInfo with name and version" % where)
+        raise UsageError("%s must have protocolVersion, an object capabilities, and clientInfo with name and version"
+                         % where)
     return parts
 
 
@@ -14154,7 +14400,7 @@ def read_probes(raw, where):
     except ValueError:
         raise UsageError("%s is not a JSON array" % where) from None
     if not isinstance(items, list) or not all(
-            isinstance(item, dict) and item.get("method") == DISCOVER and isinstance(item.get("params"), dict) for item in items):
+            member_of(item, "method") == DISCOVER and isinstance(item.get("params"), dict) for item in items):
         raise UsageError('%s must be an array of {"method":"%s","params":{...}}' % (where, DISCOVER))
     return [members(item)["params"] for item in elements(raw)]
 
@@ -14165,7 +14411,8 @@ def check_client(given):
         if name in given and not given.get("check"):
             raise UsageError("%s goes with --check only" % name)
     if given.get("as", next(iter(KNOWN_CLIENTS))) not in KNOWN_CLIENTS:
-        raise UsageError("as: %r is no client that is known here; these are: %s" % (given["as"], ", ".join(KNOWN_CLIENTS)))
+        raise UsageError("as: %r is no client that is known here; these are: %s" % (
+            given["as"], ", ".join(KNOWN_CLIENTS)))
 
 
 def check_command(options, settings, plan, json_errors):
@@ -14394,8 +14641,9 @@ def demo_report(rows, as_json):
     for row in rows:
         lines.append("%(at_ms)9d  %(phase)-5s %(took_ms)8.1f %(server_processes)17d %(relay_mib)10.1f"
                      " %(server_mib)11.1f  %(what)s" % row)
-    lines += ["", "cold: nothing was recorded, the server is started and asked. warm: answered from the recording,",
-              "no server process. wake: a call needs the server. idle: it is stopped again, the client notices nothing."]
+    lines += [
+        "", "cold: nothing was recorded, the server is started and asked. warm: answered from the recording,",
+        "no server process. wake: a call needs the server. idle: it is stopped again, the client notices nothing."]
     return "\n".join(lines) + "\n"
 
 

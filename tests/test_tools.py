@@ -228,6 +228,7 @@ NOW = "def now(record=Record):\n"
     (NOW, NOW + "    if 1:\n     for x in y:\n      while 1:\n       with z:\n        try:\n"
      "         pass\n        finally:\n         pass\n", "`now` has 5 levels of nesting, limit 4"),
     ("self, time=LIMIT", "self, a, b, c, d, e, time, *, g", "`add` has 7 parameters, limit 6"),
+    ("LIMIT = 3", "LIMIT = 3  # " + "x" * 108, "the line has 121 columns, limit 120"),
     # (d) mutable globals
     ("TABLE = ", "table = ", "`table` is mutable and global"),
     ("TABLE = ", "table: dict = ", "`table` is mutable and global"),
@@ -251,7 +252,7 @@ NOW = "def now(record=Record):\n"
     ("# Owns:   now", "# Owns:   `later`", "`later` is not in this file"),
     # (h) budgets
     ("def main():", "\n" * 1100 + "def main():", "L15 has 1113 lines, limit 1.5 x 700"),
-    ("def main():", "\n" * 13800 + "def main():", "hand-written lines, limit 13800"),
+    ("def main():", "\n" * 14000 + "def main():", "hand-written lines, limit 14000"),
 ], ids=lambda value: value[:40])
 def test_check_layers_finds(broken, old, new, finding):
     status, said = check("check_layers.py", broken(old, new))
@@ -279,7 +280,7 @@ def test_an_elif_chain_is_not_deep(broken):
 def test_sizes_are_printed_beside_their_budgets(broken):
     done = tool("check_layers.py", "--sizes", "--module", broken())
     assert re.search(r"^L1 VALUES +\d+ +300 ", done.stdout, re.M)
-    assert re.search(r"^hand-written +%d +13800 " % LAYERED.count("\n"), done.stdout, re.M)
+    assert re.search(r"^hand-written +%d +14000 " % LAYERED.count("\n"), done.stdout, re.M)
 
 
 def test_a_file_without_layers_is_told(tmp_path):

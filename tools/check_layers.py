@@ -13,7 +13,7 @@ import re
 import sys
 
 from layers import DEFAULT_MODULE, Module, tag_of
-from rules_sizes import sizes, table
+from rules_sizes import long_lines, sizes, table
 from rules_words import higher_tags, unknown_words
 from scopes import bound, loads, own_names, top_level
 
@@ -124,7 +124,7 @@ def cold_imports(module):
                 yield node.lineno, "imports %s at top level" % root
 
 
-RULES = (upward_names, doors, sizes, mutable_globals, cold_imports, higher_tags, unknown_words)
+RULES = (upward_names, doors, sizes, long_lines, mutable_globals, cold_imports, higher_tags, unknown_words)
 
 
 def main():
