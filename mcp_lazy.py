@@ -10849,6 +10849,9 @@ def classify_failure(stderr_text, exit_text, phase):
 #   CARRIED   answer      PARKED           -                   END         -
 #   PARKED    (kept)      (kept)           CARRIED (answers)   -           END
 #
+# What was asked with a call whose work ended stays open while that is PARKED, as it may be
+# for another call; what nobody was asked yet goes with another call, or is refused.
+#
 # PARKED is: has a requestState. That is a random text, known to nobody but whom it was
 # given to, and good for one request with the same params: nothing in it can be forged, nothing
 # replayed. END cancels the work, which cancels upstream and refuses what is still asked.
@@ -10879,18 +10882,23 @@ def exact_form(raw):
     return canonical(parse_json(raw, exact=True))
 
 
+class CallOver(PeerError):
+    """The call that carried a question is over, and its client was not asked."""
+
+
 class Dialogue:
     """One request of a client of 2026-07-28.
 
     offers: what can be asked (dict); progress: the raw token of its newest request.
     """
-    __slots__ = ("offers", "progress", "_method", "_parts", "_work", "_questions", "_news", "_count")
+    __slots__ = ("offers", "progress", "is_parked", "_method", "_parts", "_work", "_questions", "_news", "_count")
 
     def __init__(self, method, parts, offers):
         """parts: {name: raw} of its params."""
         self.offers, self.progress, self._method = offers, None, method
         self._parts = {name: raw for name, raw in parts.items() if name not in ROUND_MEMBERS}
         self._work, self._questions, self._news, self._count = None, {}, Future(), 0
+        self.is_parked = False
 
     def begin(self, work):
         """work: the Task that has its result."""
@@ -10898,18 +10906,24 @@ class Dialogue:
         work.when_done(self._over)
 
     def _over(self):
-        """The work ended: what was asked for it needs no answer."""
+        """The work ended. What the client is asked now may be for another call of that server: it is answered yet."""
+        if not self.is_parked:
+            self._give_up()
+        self._news.set()
+
+    def _give_up(self):
         questions, self._questions = self._questions, {}
         for _, _, future in questions.values():
-            future.fail(PeerError("the call that it asked for is over"))
-        self._news.set()
+            future.fail(CallOver("the call that it asked for is over"))
 
     def end(self, error=None):
         """Nobody carries it on."""
+        self.is_parked = False
         self._work.cancel(error)
+        self._give_up()
 
     def ask(self, method, params_raw):
-        """(key, Future of the client's raw result). PeerError when the call is over."""
+        """(key, Future of the client's raw result). CallOver when the call ends before."""
         self._count += 1
         key, future = "ask-%d" % self._count, Future()
         self._questions[key] = (method, params_raw, future)
@@ -10935,7 +10949,10 @@ class Dialogue:
         while not self._work.done and not self._questions:
             self._news = Future()
             await self._news
-        return None if self._questions else await self._work
+        if not self._work.done:
+            return None
+        self._give_up()
+        return await self._work
 
     def questions(self, state):
         """The raw `input_required` result."""
@@ -10979,7 +10996,7 @@ class Dialogues:
             dialogue.end()
             raise PeerError("too many calls wait for answers", INTERNAL_ERROR)
         state = random_hex(16)
-        self._parked[state] = dialogue
+        self._parked[state], dialogue.is_parked = dialogue, True
         self._loop.set_timer("parked-" + state, monotonic_s() + self._limit_s, lambda: self._taken(state).end())
         return dialogue.questions(state)
 
@@ -10999,6 +11016,7 @@ class Dialogues:
         if not dialogue.is_of(method, parts):
             raise PeerError("this requestState belongs to a call with other params" + ANEW, INVALID_PARAMS)
         dialogue.take(members(answers))
+        dialogue.is_parked = False
         return self._taken(state)
 
     def end(self):
@@ -11025,7 +11043,7 @@ def answer_server(upstream, session, env, line):
         session.answer(env.id_raw, True, error_object(INTERNAL_ERROR, "too many requests to the client are open"))
     elif carrier is not None:
         session.was_asked = True
-        session.asking[env.id_key] = upstream.hub.tasks.start(_pass_on(carrier, session, env, line))
+        session.asking[env.id_key] = upstream.hub.tasks.start(_pass_on(upstream, session, env, line))
     elif env.method == "roots/list" and can_wait:
         session.held.append((env, line))
     elif env.method == "roots/list":
@@ -11038,22 +11056,36 @@ def answer_server(upstream, session, env, line):
 NO_ROOTS = b'{"roots":[]}'
 
 
-async def _pass_on(carrier, session, env, line):
+async def _pass_on(upstream, session, env, line):
     """While the client thinks, the server is not silent: it waits. Its calls over, the client is told to forget it."""
-    key, future = carrier.ask(env.method, members(line).get("params"))
     session.asked_bytes += len(line)
     try:
-        session.answer(env.id_raw, False, await future)
+        session.answer(env.id_raw, False, await _carried(upstream, env.method, members(line).get("params")))
     except Refused as error:
         session.answer(env.id_raw, True, error.raw or error_object(INTERNAL_ERROR, "the client gave no answer"))
     except PeerError as error:
         session.answer(env.id_raw, True, error_object(INTERNAL_ERROR, str(error)))
     except Cancelled:
-        carrier.withdraw(key)
         session.answer(env.id_raw, True, error_object(INTERNAL_ERROR, "the call that asked for it is over"))
     finally:
         session.asked_bytes -= len(line)
         session.asking.pop(env.id_key, None)
+
+
+async def _carried(upstream, method, params_raw):
+    """The client's raw result. A question whose call ends before the client is asked goes with another. PeerError."""
+    while True:
+        carrier = carrier_of(upstream, method)
+        if carrier is None:
+            raise PeerError("the call that it asked for is over")
+        key, future = carrier.ask(method, params_raw)
+        try:
+            return await future
+        except CallOver:
+            continue
+        except Cancelled:
+            carrier.withdraw(key)
+            raise
 
 
 async def ask_client(upstream, raw, dialogue):
@@ -11272,6 +11304,15 @@ class HubSession(Checked):
     def request(self, method, params_raw=b"{}"):
         return super().request(method, stamped(params_raw, self._upstream.declared) if self.is_modern else params_raw)
 
+    def listen(self, capabilities):
+        """Have a server of 2026-07-28 tell of lists that change. Its answer is the end of that: nobody waits for it."""
+        kinds = {kind: True for kind, name in STREAM_KINDS.items()
+                 if member_of(capabilities.get(name), "listChanged") is True}
+        if kinds:
+            wanted = canonical({"notifications": kinds}).encode("ascii")
+            self._write(b'{"jsonrpc":"2.0","id":"%slisten","method":"subscriptions/listen","params":%s}\n' % (
+                self.id_prefix.encode("ascii"), stamped(wanted, self._upstream.declared)))
+
     def withdraw(self):
         """Nobody waits for what it asked the client for."""
         for task in list(self.asking.values()):
@@ -11382,21 +11423,23 @@ class Catalogue:
 
     Its tools are kept as commands; of the other lists, which few hubs forward, the pages, None for one to ask for anew.
     """
-    __slots__ = ("_hub", "_upstream", "_known", "_lists", "_store", "_since_s", "_uses", "_comparing")
+    __slots__ = ("_hub", "_upstream", "_known", "_lists", "_store", "_since_s", "_uses", "_comparing",
+                 "_is_stale")
 
     def __init__(self, hub, upstream):
         self._hub, self._upstream, self._known, self._lists, self._store = hub, upstream, None, {}, None
-        self._since_s, self._uses, self._comparing = 0.0, 0, False
+        self._since_s, self._uses, self._comparing, self._is_stale = 0.0, 0, False, False
 
     def used(self):
         """Is it known well enough for a use more? With cache.ttl or maxAccessCount the server is asked again (G2.6)."""
         cache, self._uses = self._hub.config.cache, self._uses + 1
         is_old = cache.ttl_s and self._since_s and monotonic_s() - self._since_s > cache.ttl_s
+        is_old = is_old or self._is_stale and self._upstream.state == LIVE_UP
         is_used_up = cache.max_access_count and self._uses > cache.max_access_count
         return self._known is not None and not is_old and not is_used_up
 
     def _keep(self, pages):
-        self._known, self._since_s, self._uses = commands_of(pages), monotonic_s(), 0
+        self._known, self._since_s, self._uses, self._is_stale = commands_of(pages), monotonic_s(), 0, False
 
     def _opened(self):
         """The Store of the recording; None where recordings are off."""
@@ -11429,6 +11472,7 @@ class Catalogue:
         """The server says that a list is another one now."""
         self._lists.update((method, None) for method in list(self._lists) if CHANGED[method] == notification)
         if notification == CHANGED["tools/list"]:
+            self._is_stale = True
             self.compare()
 
     def compare(self):
@@ -11804,6 +11848,7 @@ async def shake_hands(upstream, session):
             if error.rpc_code not in (UNSUPPORTED_VERSION, METHOD_NOT_FOUND):
                 raise
             session.is_modern, raw = True, await discovered(upstream, session, error)
+            session.listen(object_of(object_of(parse_json(raw)).get("capabilities")))
     except Refused as error:
         text = "%s refused the handshake: %s" % (upstream.name, refusal_text(error.raw))
         advice = "the hub speaks %s and %s to its servers" % (", ".join(HUB_VERSIONS), HUB_MODERN)

@@ -1511,3 +1511,30 @@ def test_questions_without_end(box, modern):
     else:
         assert hub.result(ident)["done"] is True
         assert len([one for one in hub.kept if one.get("method") == ELICIT]) <= 1024
+
+
+def test_a_question_outlives_the_call_that_carries_it(box):
+    """A server with a handshake asks for A, B carries it and ends: the client's answer reaches A all the same."""
+    hub = start(box, [entry("a", fake(box))], shaken=False)
+    first = begin(hub, command("a", "upon", id="q", method=ELICIT))
+    late, now = command("a", "late"), command("a", "now")
+    second, third = begin(hub, late), hub.result(begin(hub, now))
+    is_in_third = third["resultType"] == "input_required"  # else its answer came before its client could be asked
+    call, found = (now, third) if is_in_third else (late, asked(hub, second))
+    assert hub.result(begin(hub, command("a", "flush"), offers={}))["flushed"]
+    result = hub.result(again(hub, call, found, {only(found)[0]: {"action": "accept"}}))
+    assert result.get("now") or result.get("late")
+    assert hub.result(first)["answer"]["result"] == {"action": "accept"}
+
+
+def test_a_modern_server_whose_tools_change(box):
+    """It tells of that on a stream only, which the hub opens where the server says that it has such news."""
+    server = fake(box, modern_only=-32022, tools=1, announce=True)
+    hub = start(box, [entry("a", server)])
+    assert len(hub.data("list_commands", server="a")) == 1
+    hub.invoke("a", "grow", by=2)
+    assert len(hub.data("list_commands", server="a")) == 3
+    assert server.methods().count("subscriptions/listen") == 1
+    other = modern_fake(box)
+    start(box, [entry("a", other)]).data("list_commands", server="a")
+    assert "subscriptions/listen" not in other.methods()

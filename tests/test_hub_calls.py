@@ -904,6 +904,16 @@ class TestForwardedLists:
               what="the list to be asked for again")
 
 
+def test_tools_that_changed_are_asked_for_at_once(box):
+    """Case 060: a burst is one look; whoever asks behind the news is not told what is old."""
+    server = fake(box, tools=1)
+    hub = start(box, [entry("a", server)])
+    assert len(hub.data("list_commands", server="a")) == 1
+    for n in range(5):
+        hub.invoke("a", "grow", by=1, announce=3)
+        assert len(hub.data("list_commands", server="a")) == n + 2
+
+
 class TestPassedOn:
     """What the client says goes on to the server that it is for."""
 

@@ -123,12 +123,29 @@ def test_a_state_is_not_to_be_guessed(world):
 
 
 def test_a_call_that_ends_while_it_is_parked(world):
-    """Its result is kept for the next request, and what it asked for needs no answer any more."""
+    """Its result is kept for the next request; the answer that comes with that may be for another call, and is given."""
     dialogue, state, key, future = parked(world)
     world.result.set(b'{"late":1}')
     world.turns()
-    assert isinstance(future.error, lazy.PeerError)
-    assert world.carried(world.resumed(state, {key: {}})) == {"late": 1, "resultType": "complete"}
+    assert not future.done
+    assert world.carried(world.resumed(state, {key: {"a": 1}})) == {"late": 1, "resultType": "complete"}
+    assert json.loads(future.value) == {"a": 1}
+
+
+def test_an_answer_that_is_left_out_when_the_call_is_over(world):
+    """Nothing is asked again for its sake."""
+    dialogue, state, key, future = parked(world)
+    world.result.set(b"{}")
+    assert world.carried(world.resumed(state, {})) == {"resultType": "complete"}
+    assert isinstance(future.error, lazy.CallOver)
+
+
+def test_a_call_that_ends_before_its_client_is_asked(world):
+    dialogue = world.call()
+    _, future = dialogue.ask("roots/list", None)
+    world.result.set(b"{}")
+    assert world.carried(dialogue) == {"resultType": "complete"}
+    assert isinstance(future.error, lazy.CallOver)
 
 
 def test_a_call_that_fails(world):

@@ -31,6 +31,7 @@ for flag, kind in (("prompt_names", "prompts"), ("resource_uris", "resources")):
     if flag in OPT:
         OPT.setdefault(kind, 0)  # it declares what it has
 
+LISTENING = []  # the ids of its open subscriptions, as a server of 2026-07-28
 ASKED = {}  # id of our question as JSON -> what waits for its answer: the id of a call, or a function
 ROOTS = {"open": 0, "answers": [], "early": []}
 MCP = "io.modelcontextprotocol/"
@@ -258,8 +259,17 @@ def modern_answer(message):
                            "inputRequests": {question[0]: {"method": question[1], "params": question[2]}}})
         else:
             give(message, dict(member, asked=params), method == "resources/read")
+    elif method == "subscriptions/listen" and opt("announce"):
+        LISTENING.append(message["id"])
+        tell_listener("subscriptions/acknowledged", notifications=params["notifications"])
     else:
         refuse(message, -32601, "no such method")
+
+
+def tell_listener(name, **params):
+    for ident in LISTENING:
+        fake.send({"jsonrpc": "2.0", "method": "notifications/" + name,
+                   "params": dict(params, _meta={MCP + "subscriptionId": ident})})
 
 
 def modern_call(message, params, args):
@@ -272,6 +282,9 @@ def modern_call(message, params, args):
         if params["name"] == "progress":
             fake.send({"jsonrpc": "2.0", "method": "notifications/progress",
                        "params": {"progressToken": params["_meta"].get("progressToken"), "progress": 1}})
+        elif params["name"] == "grow":
+            STATE["grown"]["tools"] = STATE["grown"].get("tools", 0) + args["by"]
+            tell_listener("tools/list_changed")
         elif params["name"] in ("die", "hang"):
             return getattr(fake, "do_" + params["name"])(args, message)
         elif params["name"] == "rpc":
