@@ -6818,8 +6818,9 @@ class Session:
 
     def _flush(self):
         self._out.flush()
-        if not self._out.broken:
-            self._loop.watch(self._out.fd, None, self._flush if self._out.pending_bytes else None)
+        if self._out.fd is not None:  # epoll tells of a broken one for ever
+            is_wanted = self._out.pending_bytes and not self._out.broken
+            self._loop.watch(self._out.fd, None, self._flush if is_wanted else None)
 
     def _read(self):
         raw = read_some(self._stdout_fd, self.read_bytes)
@@ -10449,6 +10450,8 @@ LOG_LINE_BYTES, LOG_VALUE_BYTES = 16 * 1024, 6 * 1024
 LOG_BODY_BYTES, LOG_DEPTH = PARSED_BYTES, 64
 STDERR_LINES_PER_S, STDERR_BYTES_PER_S = 100, 64 * 1024
 LEAF_CHARACTERS = 8
+# What bytes that are no UTF-8 become.
+CUT_LETTERS = "\ufffd" + "".join(map(chr, range(0xDC80, 0xDD00)))
 HIDDEN, HIDDEN_MEMBER, NOT_SHOWN = "***", "[REDACTED]", "[too long or nested too deep to be shown]"
 # Filled by this program or with names of the configuration: a variable whose value is
 # "github" must not take the name of that server from every line (case 199).
@@ -10551,26 +10554,35 @@ class Redaction:
         letters = ["[-_]?".join(map(re.escape, name)) for name in self._names]
         self._name_form = r"(?i)(?<![^\W_])(?:%s)[\"'\\]+\s*:" % "|".join(letters)
 
-    def known(self, text):
-        """`text` without known secrets: all that may be hidden of what has to be usable, as the page to sign in at."""
-        pieces, end, find = [], -1, self._forms.get
+    def known(self, text, edge=(0, 0)):
+        """`text` without known secrets: all that may be hidden of what has to be usable, as the page to sign in at.
+
+        edge: one more place (start, end) to hide.
+        """
+        pieces, end = [], 0
+        for start, stop in sorted(list(self._places(text)) + [edge] * (edge[1] > edge[0])):
+            if start > end or not pieces:
+                pieces += [text[end:start], HIDDEN]
+            end = max(end, stop)
+        return "".join(pieces) + text[end:]
+
+    def _places(self, text):
+        """(start, end) of each known secret in a text."""
+        find = self._forms.get
         for at in range(len(text) - self._start + 1) if self._forms else ():
             for form in find(text[at:at + self._start], ()):
                 if text.startswith(form, at):
-                    pieces += [text[max(end, 0):at], HIDDEN] if at > end else []
-                    end = max(end, at + len(form))
-        return "".join(pieces) + text[max(end, 0):]
+                    yield at, at + len(form)
 
     def piece(self, text, most, from_end=False):
         """`text`, a piece of something longer, hidden and cut to its first (or last) `most` characters.
 
-        A secret that the cut went through has no known form; what is left of it at the edge is hidden there.
+        A secret that the cut went through has no known form; what is left of it at the edge is hidden there, with
+        what is left of a letter of several bytes.
         """
-        left = max((size for forms in self._forms.values() for form in forms
-                    for size in [_overlap(form, text, from_end)]), default=0)
-        if left:
-            text = HIDDEN + text[left:] if from_end else text[:-left] + HIDDEN
-        text = self.text(text)
+        text = text.lstrip(CUT_LETTERS) if from_end else text.rstrip(CUT_LETTERS)
+        left = max((_overlap(form, text, from_end) for forms in self._forms.values() for form in forms), default=0)
+        text = self.text(self.known(text, (0, left) if from_end else (len(text) - left, len(text))))
         return text[-most:] if from_end else text[:most]
 
     def text(self, text):
@@ -10930,6 +10942,10 @@ class Dialogue:
         self._news.set()
         return key, future
 
+    def wanted_progress(self):
+        """The progress token of the request that is open now, None without one."""
+        return None if self.is_parked else self.progress
+
     def has_asked(self):
         """Does a question of it wait for its answer?"""
         return bool(self._questions)
@@ -11043,7 +11059,9 @@ def answer_server(upstream, session, env, line):
         session.answer(env.id_raw, True, error_object(INTERNAL_ERROR, "too many requests to the client are open"))
     elif carrier is not None:
         session.was_asked = True
-        session.asking[env.id_key] = upstream.hub.tasks.start(_pass_on(upstream, session, env, line))
+        session.asked_count += 1  # an id that is open already is no reason to lose sight of either
+        key = (env.id_key, session.asked_count) if env.id_key in session.asking else env.id_key
+        session.asking[key] = upstream.hub.tasks.start(_pass_on(upstream, session, env, (key, line)))
     elif env.method == "roots/list" and can_wait:
         session.held.append((env, line))
     elif env.method == "roots/list":
@@ -11056,8 +11074,9 @@ def answer_server(upstream, session, env, line):
 NO_ROOTS = b'{"roots":[]}'
 
 
-async def _pass_on(upstream, session, env, line):
+async def _pass_on(upstream, session, env, question):
     """While the client thinks, the server is not silent: it waits. Its calls over, the client is told to forget it."""
+    key, line = question
     session.asked_bytes += len(line)
     try:
         session.answer(env.id_raw, False, await _carried(upstream, env.method, members(line).get("params")))
@@ -11065,11 +11084,13 @@ async def _pass_on(upstream, session, env, line):
         session.answer(env.id_raw, True, error.raw or error_object(INTERNAL_ERROR, "the client gave no answer"))
     except PeerError as error:
         session.answer(env.id_raw, True, error_object(INTERNAL_ERROR, str(error)))
+    except (ValueError, RecursionError):
+        session.answer(env.id_raw, True, error_object(INVALID_REQUEST, "its params cannot be read"))
     except Cancelled:
         session.answer(env.id_raw, True, error_object(INTERNAL_ERROR, "the call that asked for it is over"))
     finally:
         session.asked_bytes -= len(line)
-        session.asking.pop(env.id_key, None)
+        session.asking.pop(key, None)
 
 
 async def _carried(upstream, method, params_raw):
@@ -11106,7 +11127,7 @@ async def ask_client(upstream, raw, dialogue):
                 raise HubError(text, "TOOL_ERROR", None, "call it from a client that offers this")
         for key, _, _, future in asked:
             answers[key] = await future
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise HubError("%s answered with questions that are none" % upstream.name, "SERVER_UNREACHABLE") from None
     except PeerError as error:
         why = str(error) or "neither a result nor an error came"
@@ -11209,6 +11230,8 @@ KEPT_CODES = ("INVALID_COMMAND", "MISSING_ENV_VAR", "AUTH_FAILED", "AUTH_REQUIRE
 # How long a start waits for the answer to a ping, and for the roots that were asked for before it.
 PING_WAIT_S, ROOTS_WAIT_S = 2.0, 10.0
 CLEAN_EXIT = describe_exit(0)
+# What reading JSON of somebody's raises, however it is nested.
+UNREADABLE = (ValueError, RecursionError, IndexError, KeyError, StopIteration)
 ROOTS_CHANGED = "notifications/roots/list_changed"
 HUB_MARK = b"MCP_LAZY_HUB"
 
@@ -11289,8 +11312,8 @@ class HubSession(Checked):
     Future, set when nothing more is read, to whether a request was open then; is_modern: it speaks 2026-07-28;
     was_asked: the client was asked for it; held: its questions (envelope, line) that wait for a call to carry them.
     """
-    __slots__ = ("progress", "asking", "asked_bytes", "held", "was_asked", "is_ready", "has_answered", "is_silent",
-                 "is_modern", "last_read", "noise", "noise_lines", "_upstream")
+    __slots__ = ("progress", "asking", "asked_bytes", "asked_count", "held", "was_asked", "is_ready", "has_answered",
+                 "is_silent", "is_modern", "is_paused", "last_read", "noise", "noise_lines", "_is_held", "_upstream")
 
     # Little at a time: one server that floods would hold up the answers of all others.
     id_prefix, read_bytes = "hub-", 16 * 1024
@@ -11299,7 +11322,8 @@ class HubSession(Checked):
         super().__init__(driver)
         self.progress, self.asking, self.is_silent, self.is_modern, self._upstream = {}, {}, False, False, upstream
         self.is_ready, self.has_answered, self.last_read, self.noise = False, False, Future(), ""
-        self.held, self.was_asked, self.noise_lines, self.asked_bytes = [], False, 0, 0
+        self.held, self.was_asked, self.noise_lines, self.asked_bytes, self.asked_count = [], False, 0, 0, 0
+        self.is_paused = self._is_held = False
 
     def request(self, method, params_raw=b"{}"):
         return super().request(method, stamped(params_raw, self._upstream.declared) if self.is_modern else params_raw)
@@ -11323,36 +11347,56 @@ class HubSession(Checked):
         return bool(self._waiting)
 
     def _take(self, line):
-        env = read_envelope(line)
+        """No line of a server may raise into the loop; what cannot be read is noise."""
+        try:
+            env = read_envelope(line)
+            for one, raw in envelopes_of(env, line) if env.kind == BATCH and env.body else ((env, line),):
+                self._message(one, raw)
+        except UNREADABLE:
+            self._noise(line)
+
+    def _message(self, env, line):
         if env.kind == REQUEST:
             answer_server(self._upstream, self, env, bytes(line))
         elif env.kind == NOTIFICATION:
             self._heard(env, bytes(line))
-        elif env.kind == BATCH:
-            for raw in elements(bytes(line)):
-                self._take(raw)
+        elif env.kind == BATCH:  # one in another, or too long to be read
+            self._noise(line)
         else:
-            Session._take(self, line)
+            super()._take(line)
 
     def _read(self):
         face = self._upstream.hub.face
-        if face.is_full():
+        self.is_paused = face.is_full()
+        if self.is_paused or self._out.pending_bytes > MAX_OUTPUT_BYTES:  # who does not read is not read either
             self._loop.watch(self._stdout_fd)
-            face.when_read(self._resume)
+            self._is_held = not self.is_paused
+            if self.is_paused:
+                face.when_read(self._resume)
             return
         super()._read()
         if self._splitter.too_long:
             self._upstream.lost(self, "wrote a line of more than %d bytes" % MAX_LINE_BYTES)
 
     def _resume(self):
+        self.is_paused = self._is_held = False
         if not self._output_closed and self.link.stdout_fd is not None:
             self._loop.watch(self._stdout_fd, self._read)
+
+    def _flush(self):
+        super()._flush()
+        if self._is_held and self._out.pending_bytes <= MAX_OUTPUT_BYTES:
+            self._resume()
 
     def _heard(self, env, line):
         if env.method == "notifications/progress":
             known = self.progress.get(token_key(member_of(env.params(line), "progressToken")))
             if known is not None:
                 known(line)
+        elif env.method == "notifications/cancelled":
+            question = self.asking.get(cancelled_key(env, line))
+            if question is not None:
+                question.cancel()
         else:
             self._upstream.catalogue.changed(env.method)
 
@@ -11369,6 +11413,9 @@ class HubSession(Checked):
         super()._answered(key, parts)
 
     def _give_up(self):
+        if self.is_paused and not self._output_closed:  # what it wrote is not read yet, for its client's sake
+            self._loop.set_timer("lost-%d" % self.pid, monotonic_s() + DRAIN_WAIT_S, self._give_up)
+            return
         self.last_read.set(self.is_open())
         super()._give_up()
         self._upstream.lost(self, "closed its output" if self._output_closed else "takes no more input")
@@ -11390,8 +11437,8 @@ class Gate:
     def __init__(self, free):
         self._free, self._waiting = free, []
 
-    async def passed(self, coroutine):
-        """Its result, once it may begin."""
+    async def passed(self, begin):
+        """The result of the coroutine that `begin()` gives, once it may begin."""
         if self._free:
             self._free -= 1
         else:
@@ -11400,14 +11447,13 @@ class Gate:
             try:
                 await turn
             except BaseException:  # who stops waiting gives the turn on, if it has come meanwhile
-                coroutine.close()
                 if turn in self._waiting:
                     self._waiting.remove(turn)
                 else:
                     self._left()
                 raise
         try:
-            return await coroutine
+            return await begin()
         finally:
             self._left()
 
@@ -11477,7 +11523,7 @@ class Catalogue:
 
     def compare(self):
         """Read what is known of a running server again, a moment later; a burst is one look (case 060)."""
-        self._hub.loop.set_timer("compare-" + self._upstream.name, monotonic_s() + COMPARE_S, self._compare)
+        self._hub.loop.set_timer("compare-%x" % id(self), monotonic_s() + COMPARE_S, self._compare)
 
     def _compare(self):
         if self._upstream.state == LIVE_UP and not self._comparing:
@@ -11524,7 +11570,7 @@ class Catalogue:
     def _save(self, dirty):
         if not self._store.save(dirty, monotonic_s()):  # another process holds its lock
             due_s = monotonic_s() + LOCK_RETRY_S
-            self._hub.loop.set_timer("save-" + self._upstream.name, due_s, lambda: self._save(set()))
+            self._hub.loop.set_timer("save-%x" % id(self), due_s, lambda: self._save(set()))
 
 
 def hub_keys(declared):
@@ -11555,13 +11601,15 @@ def recorded_pages(entries, declared, method):
 class Upstream:
     """One server of the hub: its state, its process, what is known of its commands."""
     __slots__ = ("server", "state", "error", "latency_ms", "checked_s", "calls", "callers", "used_s", "declared",
-                 "hub", "_session", "_driver", "_starting", "_stopped", "catalogue", "_backoff")
+                 "hub", "_session", "_driver", "_starting", "_stopped", "catalogue", "_backoff",
+                 "_is_retired")
 
     def __init__(self, hub, server):
         self.server, self.hub = server, hub
         self.state, self.error = first_state(hub, server)
         self.latency_ms = self.checked_s = self._session = self._starting = self._stopped = self._driver = None
         self.calls, self.callers, self.used_s, self.declared = 0, [], 0.0, {}
+        self._is_retired = False
         self._backoff, self.catalogue = Backoff(FIRST_BACKOFF_S), Catalogue(hub, self)
 
     name = property(lambda self: self.server.name)
@@ -11597,7 +11645,7 @@ class Upstream:
     async def listed(self, dialogue=None):
         """`commands`, from the server itself where nothing is known. HubError."""
         if self.commands() is None or not self.catalogue.used():
-            await self.hub.gate.passed(counted(self, discover(self), dialogue))
+            await self.hub.gate.passed(lambda: counted(self, discover(self), dialogue))
         return self.commands() or []
 
     # -- the process
@@ -11629,6 +11677,8 @@ class Upstream:
         while self._stopped is not None:
             await self._stopped
         self.usable()
+        if self._is_retired:
+            raise HubError("%s was stopped for good" % self.name, "SERVER_CRASHED")
         start_s = monotonic_s()
         self.declared = self.hub.methods.declared()
         self.become(STARTING_UP)
@@ -11646,6 +11696,9 @@ class Upstream:
             await roots_given(self, session)
         except HubError as error:
             raise await self._failed_start(error, start_s) from None
+        except Exception as error:  # ours: without this its process would be nobody's
+            text = "%s: internal error of the hub, please report it: %s" % (self.name, error_place(error))
+            raise await self._failed_start(HubError(text, "SERVER_UNREACHABLE"), start_s) from None
         self.latency_ms = int((monotonic_s() - start_s) * 1000)
         session.is_ready = True
         self.become(LIVE_UP)
@@ -11656,6 +11709,9 @@ class Upstream:
 
     async def _failed_start(self, error, start_s):
         """End what was started; the HubError with what its stderr said."""
+        if self._stopped is not None:  # somebody else ends it, who sets the state, too
+            await self._stopped
+            return error
         session = self._session
         exit_text = session.exited.value if session is not None and session.exited.done else None
         noise = session.noise if session is not None else ""
@@ -11711,7 +11767,8 @@ class Upstream:
             self.hub.tasks.start(self._end(FAILING_UP))
 
     async def stop(self, why="the hub ended"):
-        """The ladder; the state is asleep behind it. What is dead already is closed. why: for calls still open."""
+        """The ladder, for good; the state is asleep then. What is dead already is closed. why: for calls still open."""
+        self._is_retired = True
         if self._session is not None:
             self._session.fail(PeerError(why))
         if self._stopped is not None:
@@ -11761,13 +11818,13 @@ class Upstream:
         """Somebody used it: the idle time begins anew."""
         self.used_s = monotonic_s()
         if self.server.idle_stop_s:
-            self.hub.loop.set_timer("idle-%s" % self.name, self.used_s + self.server.idle_stop_s, self._idle)
+            self.hub.loop.set_timer("idle-%x" % id(self), self.used_s + self.server.idle_stop_s, self._idle)
 
     def _idle(self):
         if self.state != LIVE_UP:
             return
         if self.calls or monotonic_s() - self.used_s < self.server.idle_stop_s:
-            self.hub.loop.set_timer("idle-%s" % self.name, monotonic_s() + self.server.idle_stop_s, self._idle)
+            self.hub.loop.set_timer("idle-%x" % id(self), monotonic_s() + self.server.idle_stop_s, self._idle)
         else:
             self._put_down(STOPPING_UP)
             self.hub.tasks.start(self._end(ASLEEP_UP))
@@ -11885,7 +11942,10 @@ def refusal_text(raw):
         found = object_of(parse_json(raw))
     except ValueError:
         found = {}
-    data = ", data %s" % canonical(found["data"])[:300] if "data" in found else ""
+    try:
+        data = ", data %s" % canonical(found["data"])[:300] if "data" in found else ""
+    except RecursionError:
+        data = ""
     return "%s (code %s%s)" % (str(found.get("message") or "no message")[:300], found.get("code"), data)
 
 
@@ -11934,12 +11994,12 @@ async def roots_given(upstream, session):
 
 async def settled(upstream, session):
     """Wait until what a server asked for is answered; it settles that a moment later (`ROOTS_REST_S`)."""
-    tasks = upstream.hub.tasks
+    tasks, end_s = upstream.hub.tasks, monotonic_s() + ROOTS_WAIT_S
     for task in list(session.asking.values()):
         try:
-            await within(tasks, ROOTS_WAIT_S, task)
+            await within(tasks, max(0.0, end_s - monotonic_s()), task)
         except Silence:
-            pass
+            break
     if session.was_asked:
         await tasks.sleep(ROOTS_REST_S)
 
@@ -11957,7 +12017,7 @@ async def known_pages(upstream, method):
     """[raw page] of a list beside the tools: as known, else as the server says, which is started for it. HubError."""
     upstream.usable()
     if upstream.catalogue.pages(method) is None:
-        await upstream.hub.gate.passed(counted(upstream, discover(upstream, method), None))
+        await upstream.hub.gate.passed(lambda: counted(upstream, discover(upstream, method), None))
     return upstream.catalogue.pages(method) or []
 
 
@@ -12046,8 +12106,14 @@ async def quietly(upstream, session, named, params_raw, progress=None):
     noise_before = session.noise_lines
 
     def arm():
-        hub.loop.set_timer(timer, monotonic_s() + limit_s, lambda: arm() if session.asking else future.fail(
-            too_late(upstream, session, named[1], session.noise_lines - noise_before)))
+        hub.loop.set_timer(timer, monotonic_s() + limit_s, expired)
+
+    def expired():
+        waits = session.is_paused or session.asking and monotonic_s() - begin_s < PARKED_S
+        if waits:  # for the client, which reads nothing or has a question; it is not silent
+            arm()
+        else:
+            future.fail(too_late(upstream, session, named[1], session.noise_lines - noise_before))
 
     def progressed(line):
         arm()
@@ -12338,7 +12404,7 @@ class MetaTools:
             token = self._hub.new_token()
             meta["progressToken"] = json_string(token)
             progress = token_key(token), lambda line: self._hub.face.progress(
-                call.dialogue.progress if call.dialogue is not None else call.meta["progressToken"], line)
+                call.dialogue.wanted_progress() if call.dialogue is not None else call.meta["progressToken"], line)
         told = b",".join(json_string(name) + b":" + raw for name, raw in meta.items())
         params = b'{"name":%s,"arguments":%s%s}' % (
             json_string(command), arguments, b',"_meta":{%s}' % told if meta else b"")
@@ -12498,7 +12564,7 @@ class Methods:
         return dict(self._declared)
 
     def _learn(self, capabilities):
-        offers = {name: capabilities[name] for name in ASKABLE.values() if name in capabilities}
+        offers = {name: capabilities[name] for name in ASKABLE.values() if isinstance(capabilities.get(name), dict)}
         self._declared = offers
         return offers
 
@@ -12567,7 +12633,7 @@ class Methods:
         else:
             dialogue = Dialogue(method, parts, offers)
             dialogue.begin(hub.tasks.start(self._served(method, params, params_raw, dialogue)))
-        dialogue.progress = members(parts["_meta"]).get("progressToken", dialogue.progress)
+        dialogue.progress = members(parts["_meta"]).get("progressToken")
         return await hub.dialogues.carry(dialogue)
 
     async def _served(self, method, params, params_raw, dialogue):
@@ -12613,7 +12679,9 @@ class Methods:
             result = await hub.tools.call(name, Call(arguments, raw, meta, dialogue))
             finished("info", "done", "ok")
             return result
-        except HubError as error:
+        except (HubError, RecursionError) as fault:
+            error = fault if isinstance(fault, HubError) else HubError(
+                "what the server gave is nested too deeply to be shown", "SERVER_UNREACHABLE")
             finished("error" if error.code != "POLICY_BLOCKED" else "info", str(error), "error", error.code)
             return error_result(error, hub.secrets())
 
@@ -12677,10 +12745,10 @@ class Face:
 
     def _flush(self):
         self._out.flush()
+        is_wanted = self._out.pending_bytes and not self._out.broken  # epoll tells of a broken one for ever
+        self._hub.loop.watch(1, None, self._flush if is_wanted else None)
         if self._out.broken and self.open:
             self._end()
-        elif not self._out.broken:
-            self._hub.loop.watch(1, None, self._flush if self._out.pending_bytes else None)
         if not self.is_full():
             paused, self._paused = self._paused, []
             for resume in paused:
@@ -12704,46 +12772,50 @@ class Face:
     # -- lines
 
     def _line(self, line):
+        """No line of the client may raise into the loop."""
         env = read_envelope(line)
         self._hub.log.body("request", line, wall_s(), method=env.method)
+        try:
+            items = envelopes_of(env, line) if env.kind == BATCH else []
+            if items:
+                self._hub.tasks.start(self._array(items))
+            else:
+                self._message(env, line, self._write)
+        except UNREADABLE:
+            self._write(failure(b"null", INVALID_REQUEST, "this cannot be read"))
+
+    async def _array(self, items):
+        """A batch of 2025-03-26: one array of answers, none where nobody asked anything."""
+        answers, tasks = [], []
+        for env, raw in items:
+            try:
+                tasks.append(self._message(env, raw, answers.append))
+            except UNREADABLE:
+                answers.append(failure(b"null", INVALID_REQUEST, "this cannot be read"))
+        for task in tasks:
+            if task is not None:
+                await task
+        if answers:
+            self._write(b"[%s]\n" % b",".join(answer.rstrip(b"\n") for answer in answers))
+
+    def _message(self, env, line, write):
+        """Take one message; the Task of a request that is taken up. write: for its answer."""
         if env.kind == BAD:
-            self._write(failure(b"null", -32700, "not JSON"))
-        elif env.kind == BATCH and elements(line):
-            self._hub.tasks.start(self._array(elements(line)))
+            write(failure(b"null", -32700, "not JSON"))
         elif has_bad_id(env):
-            self._write(failure(b"null", INVALID_REQUEST, "an id is a string or an integer"))
+            write(failure(b"null", INVALID_REQUEST, "an id is a string or an integer"))
         elif env.kind == REQUEST and (len(self._tasks) >= MAX_OPEN or self._open_bytes > MAX_OPEN_BYTES):
-            self._write(failure(env.id_raw, INTERNAL_ERROR, "too many requests are open; wait for answers"))
+            write(failure(env.id_raw, INTERNAL_ERROR, "too many requests are open; wait for answers"))
         elif env.kind == REQUEST:
-            self._begin(env, self._respond(env, line, self._write))
+            task = self._tasks[env.id_key] = self._hub.tasks.start(self._respond(env, line, write))
+            return task
         elif env.kind == NOTIFICATION:
             self._notified(env, line)
         elif env.kind == RESPONSE:
             self._answered(env, line)
         else:
-            self._write(failure(b"null", INVALID_REQUEST, "not a JSON-RPC message"))
-
-    async def _array(self, items):
-        """A batch of 2025-03-26: one array of answers, none where nobody asked anything."""
-        answers, tasks = [], []
-        for raw in items:
-            env = read_envelope(raw)
-            if has_bad_id(env):
-                answers.append(error_line(b"null", error_object(INVALID_REQUEST, "an id is a string or an integer")))
-            elif env.kind == REQUEST:
-                tasks.append(self._begin(env, self._respond(env, raw, answers.append)))
-            elif env.kind in (NOTIFICATION, RESPONSE):
-                (self._notified if env.kind == NOTIFICATION else self._answered)(env, raw)
-            else:
-                answers.append(error_line(b"null", error_object(INVALID_REQUEST, "not a JSON-RPC message")))
-        for task in tasks:
-            await task
-        if answers:
-            self._write(b"[%s]\n" % b",".join(answer.rstrip(b"\n") for answer in answers))
-
-    def _begin(self, env, coroutine):
-        task = self._tasks[env.id_key] = self._hub.tasks.start(coroutine)
-        return task
+            write(failure(b"null", INVALID_REQUEST, "not a JSON-RPC message"))
+        return None
 
     async def _respond(self, env, line, write):
         """Answer one request, whatever happens."""
@@ -12800,15 +12872,22 @@ class Face:
 
     def _answered(self, env, line):
         future = self._asked.pop(env.id_key, None)
-        if future is not None:
+        if future is None:
+            return
+        try:
             parts = members(line)
-            if "result" in parts:
-                future.set(parts["result"])
-            else:
-                future.fail(Refused(parts.get("error", b"")))
+        except UNREADABLE:
+            future.fail(PeerError("the client's answer cannot be read"))
+            return
+        if "result" in parts:
+            future.set(parts["result"])
+        else:
+            future.fail(Refused(parts.get("error", b"")))
 
     def progress(self, token_raw, line):
-        """A server's progress, with the client's own token."""
+        """A server's progress, with the client's own token; None where nobody waits for it."""
+        if token_raw is None:
+            return
         params = with_members(members(line)["params"], {"progressToken": token_raw})
         self._write(b'{"jsonrpc":"2.0","method":"notifications/progress","params":%s}\n' % params)
 
@@ -12878,7 +12957,8 @@ async def gathered(hub, upstreams, method):
     for upstream, task in tasks:
         try:
             for page in await task:
-                items += [(upstream, raw) for raw in elements(members(page)[LIST_MEMBER[method]])]
+                listed = elements(members(page)[LIST_MEMBER[method]])
+                items += [(upstream, raw) for raw in listed if raw[:1] == b"{"]
         except HubError as error:
             hub.log.event("error", "%s of %s failed: %s" % (method, upstream.name, error), wall_s(),
                           event="prompts_list_failed", server=upstream.name)
@@ -12958,11 +13038,30 @@ def without_meta(params_raw):
 
 
 async def forwarded(upstream, method, params_raw, dialogue):
-    """The raw result of a server; what the hub itself cannot do is an error answer."""
+    """The raw result (an object) of a server; what else it or the hub gives is an error answer."""
+    hidden = upstream.hub.secrets()
     try:
-        return await upstream.request((method, method), params_raw, None, dialogue)
+        raw = await upstream.request((method, method), params_raw, None, dialogue)
     except HubError as error:
-        raise PeerError(str(error), INTERNAL_ERROR) from None
+        raise PeerError(hidden.text(str(error)), INTERNAL_ERROR) from None
+    except Refused as error:
+        raise plain_refusal(upstream, method, error.raw) from None
+    if raw[:1] != b"{":
+        raise PeerError("%s answered %s with a result that is no object" % (upstream.name, method), INTERNAL_ERROR)
+    return raw
+
+
+def plain_refusal(upstream, method, raw):
+    """The Refused of a server's error, without what is secret; a PeerError for an error that is none."""
+    hidden = upstream.hub.secrets()
+    try:
+        found = parse_json(raw)
+        if not isinstance(found, dict) or type(found.get("code")) is not int or type(found.get("message")) is not str:
+            raise ValueError
+        text = raw.decode("utf-8")
+        return Refused(raw if hidden.known(text) == text else canonical(hidden.value(found, True)).encode("ascii"))
+    except UNREADABLE:
+        return PeerError("%s answered %s with neither a result nor an error" % (upstream.name, method), INTERNAL_ERROR)
 
 
 # -- the whole ---------------------------------------------------------------------------
@@ -13077,6 +13176,7 @@ class Hub:
             self.log.event("info", "shutting down", wall_s(), event="service_shutdown_start")
             self.tasks.start(self._leave(monotonic_s() + patience_s))
         elif not patience_s:
+            self.is_over = True
             self.face.cancel_all()
 
     async def _leave(self, end_s):

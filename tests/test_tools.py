@@ -252,7 +252,7 @@ NOW = "def now(record=Record):\n"
     ("# Owns:   now", "# Owns:   `later`", "`later` is not in this file"),
     # (h) budgets
     ("def main():", "\n" * 1100 + "def main():", "L15 has 1113 lines, limit 1.5 x 700"),
-    ("def main():", "\n" * 14000 + "def main():", "hand-written lines, limit 14000"),
+    ("def main():", "\n" * 14200 + "def main():", "hand-written lines, limit 14200"),
 ], ids=lambda value: value[:40])
 def test_check_layers_finds(broken, old, new, finding):
     status, said = check("check_layers.py", broken(old, new))
@@ -280,7 +280,7 @@ def test_an_elif_chain_is_not_deep(broken):
 def test_sizes_are_printed_beside_their_budgets(broken):
     done = tool("check_layers.py", "--sizes", "--module", broken())
     assert re.search(r"^L1 VALUES +\d+ +300 ", done.stdout, re.M)
-    assert re.search(r"^hand-written +%d +14000 " % LAYERED.count("\n"), done.stdout, re.M)
+    assert re.search(r"^hand-written +%d +14200 " % LAYERED.count("\n"), done.stdout, re.M)
 
 
 def test_a_file_without_layers_is_told(tmp_path):

@@ -20,14 +20,14 @@ BUDGETS[11.5] = 400     # L11b, cut out of L11: the write
 BUDGETS[13.5] = 480     # L13b, cut out of L14: what a servers.json says
 BUDGETS[13.75] = 280    # L13c, cut out of L14: its log
 BUDGETS[13.875] = 250    # L13d, cut out of L14: what servers ask
-BUDGETS[13.9375] = 640   # L13e, cut out of L14: one server of the hub, of either era, and all its lists
-BUDGETS[14] = 800       # with L13d and L13e, cut out of it, 490 more than the design had: both eras on both sides
+BUDGETS[13.9375] = 680   # L13e, cut out of L14: one server of the hub, of either era, and all its lists
+BUDGETS[14] = 830       # with L13d and L13e, cut out of it, 490 more than the design had: both eras on both sides
 BUDGETS[14.5] = 700     # L14b, cut out of L15: config, doctor, hub; 50 more since lines end at column 120
 GENERATED = 10      # copied in by a tool, so not among the hand-written lines
 # The 8,300 of the first design did not know the second era (L6b), nor that every file of every client and each
 # failure of a write asks for lines of its own, nor what servers ask a client (L13d). The limit of each layer is
 # what holds; this is their sum, without HTTP and OAuth, which are to come.
-TOTAL = 14000       # 200 more since no line is longer than COLUMNS
+TOTAL = 14200       # 200 more since no line is longer than COLUMNS
 COLUMNS = 120
 LINES = {ast.ClassDef: 250, ast.FunctionDef: 60, ast.AsyncFunctionDef: 60}
 COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try)
