@@ -11180,8 +11180,8 @@ class Subscriptions:
 # Uses:   L0 L1 L2 L3 L4 L5 L6 L6b L7 L8 L9 L13c L13d
 # Used by: L14 L14b
 # Owns:   HubSession, Gate, Catalogue, Upstream, listing, known_pages, in_rounds, commands_of, newest_answer, hub_keys
-# Never:  starts a server that nobody needs; sends a call twice; knows the hub's client
-# Tests:  tests/test_hub_calls.py, tests/test_hub_breaks.py, tests/test_hub_health.py
+# Never:  starts a server that nobody needs; sends a call twice; lets a line of a server raise into the loop
+# Tests:  tests/test_hub_calls.py, tests/test_hub_breaks.py, tests/test_hub_health.py, tests/test_hub_lines.py
 # ----------------------------------------------------------------------------
 # Theory: one Upstream per server of the configuration, with one state:
 #

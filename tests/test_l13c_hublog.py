@@ -652,3 +652,20 @@ def test_a_secret_that_is_json(given, spelled):
         assert "MIIE" not in shown and "longersecret" not in shown, shown
     if given == spelled:
         assert "abc" not in hidden.body(json.dumps({"x": spelled}))
+
+
+@pytest.mark.parametrize("secrets, text, from_end, shown", [
+    ([LONG], "x " + LONG, False, "x ***"), ([LONG], LONG + " x", True, "*** x"),
+    (["qwertyuiop1x", "xabcdefghi"], "k qwertyuiop1x", False, "k ***"),
+    (["qwertyuiop1x", "1xabcdefgh"], "1xabcdefgh k", True, "*** k")])
+def test_a_whole_secret_at_the_cut(secrets, text, from_end, shown):
+    """Its end may be the beginning of another one; places that overlap are hidden as one."""
+    assert Redaction([secret.encode() for secret in secrets]).piece(text, 200, from_end) == shown
+
+
+@pytest.mark.parametrize("cut", range(5, 12))
+def test_a_cut_through_a_letter_of_several_bytes(cut):
+    secret = "p\u00e4ssw\u00f6rt\u20ac"
+    hidden, raw = Redaction([secret.encode()]), (secret * 3).encode()
+    assert "ssw" not in hidden.piece(raw[:cut].decode("utf-8", "replace"), 200)
+    assert "ssw" not in hidden.piece(raw[-cut:].decode("utf-8", "surrogateescape"), 200, True)
