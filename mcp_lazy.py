@@ -10889,11 +10889,6 @@ ROUND_MEMBERS = ("_meta", "inputResponses", "requestState")
 ANEW = "; send the call anew, without requestState and inputResponses"
 
 
-def exact_form(raw):
-    """One text for all spellings of a JSON value. ValueError, RecursionError."""
-    return canonical(parse_json(raw, exact=True))
-
-
 class CallOver(PeerError):
     """The call that carried a question is over, and its client was not asked."""
 
@@ -10980,11 +10975,8 @@ class Dialogue:
     def is_of(self, method, parts):
         """Is that the same request, but for its answers?"""
         theirs = {name: raw for name, raw in parts.items() if name not in ROUND_MEMBERS}
-        try:
-            return method == self._method and theirs.keys() == self._parts.keys() and all(
-                raw == theirs[name] or exact_form(raw) == exact_form(theirs[name]) for name, raw in self._parts.items())
-        except (ValueError, RecursionError):  # too deep to be compared but by its text
-            return False
+        return method == self._method and theirs.keys() == self._parts.keys() and all(
+            same_json(raw, theirs[name]) for name, raw in self._parts.items())
 
     def size_bytes(self):
         return sum(map(len, self._parts.values()))
@@ -11489,8 +11481,9 @@ class Catalogue:
 
     def _opened(self):
         """The Store of the recording; None where recordings are off."""
-        if self._store is None and self._hub.cache_dir:
-            self._store, trouble = load_store(self._upstream.driver().options)
+        options = self._upstream.driver().options
+        if self._store is None and self._hub.cache_dir == options.cache_dir:
+            self._store, trouble = load_store(options)
             self._store.attach(self._hub)
             if trouble:
                 self._hub.warn(trouble)
@@ -11682,7 +11675,7 @@ class Upstream:
         start_s = monotonic_s()
         self.declared = self.hub.methods.declared()
         self.become(STARTING_UP)
-        del self.driver().sink.tail[:]
+        self._driver = None  # a new one: its stderr begins anew, and a reload may have changed where recordings go
         limit_s = self.server.start_timeout_s
         late = HubError("%s did not answer its handshake within %g s (startTimeout)" % (self.name, limit_s),
                         "SERVER_TIMEOUT")

@@ -201,3 +201,18 @@ def test_the_calls_of_an_array_are_counted(box):
     answers = hub.until_message(lambda one: isinstance(one, list))
     refused = [one for one in answers if "too many" in one["error"]["message"]]
     assert len(answers) == 4500 and 300 < len(refused) < 600
+
+
+def test_recordings_that_a_reload_turns_on(box):
+    """G2.6: from the next start of a server on; until then nothing is written anywhere."""
+    server = fake(box)
+    path = config_file(box, [entry("a", server, idleStop=100)], cache={"strategy": "none"})
+    hub = start_at(box, path)
+    hub.data("list_commands", server="a")
+    path.write_text(path.read_text().replace('"none"', '"session"'))
+    hub.signal(signal.SIGHUP)
+    until(lambda: [one for one in hub.log() if one.get("event") == "config_reload_success"], what="the reload")
+    hub.until_state("a", "asleep")
+    hub.invoke("a", "echo")
+    until(box.recordings, what="the recording")
+    assert "nonexistent" not in hub.stderr()
