@@ -22,6 +22,7 @@ request that came before the roots that were asked for at the start.
 import json
 import os
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fake  # noqa: E402
@@ -152,6 +153,11 @@ def do_die_asking(args, message):
 
 def do_roots(args, message):
     return {"roots": ROOTS["answers"], "early": ROOTS["early"]}
+
+
+def do_since_ping(args, message):
+    """How long ago the ping came."""
+    return {"s": time.monotonic() - STATE["ping_s"]}
 
 
 def do_touch(args, message):
@@ -311,6 +317,8 @@ def modern_call(message, params, args):
 
 def answer(message):
     method = message["method"]
+    if method == "ping":
+        STATE["ping_s"] = time.monotonic()
     if message.get("id") is not None:
         came_early(method)
     question = opt("ask_at", {}).get(method)
