@@ -105,16 +105,24 @@ def quiet(hub):
     return True
 
 
-# ------------------------------------------------------------------------------- A1: the question
+class OneServer:
+    """A hub with one server, for a client of 2026-07-28; all tests of a class share both."""
 
-class TestTheQuestion:
     @pytest.fixture(scope="class")
     def server(self, shelf):
-        return fake(shelf, raw=str(shelf.path / "raw"), requestTimeout=60000)
+        return fake(shelf)
 
     @pytest.fixture(scope="class")
     def hub(self, shelf, server):
         return start(shelf, [entry("a", server)], shaken=False)
+
+
+# ------------------------------------------------------------------------------- A1: the question
+
+class TestTheQuestion(OneServer):
+    @pytest.fixture(scope="class")
+    def server(self, shelf):
+        return fake(shelf, raw=str(shelf.path / "raw"), requestTimeout=60000)
 
     @pytest.mark.parametrize("method, params, answer", [
         (ELICIT, {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {"n": {"type": "number"}}}},
@@ -413,15 +421,7 @@ class TestTheWork:
 
 # ------------------------------------------------------------------------------ A4: the requestState
 
-class TestTheState:
-    @pytest.fixture(scope="class")
-    def server(self, shelf):
-        return fake(shelf)
-
-    @pytest.fixture(scope="class")
-    def hub(self, shelf, server):
-        return start(shelf, [entry("a", server)], shaken=False)
-
+class TestTheState(OneServer):
     @pytest.fixture
     def open_call(self, hub):
         """(params, what was asked, the answers)."""
@@ -604,15 +604,7 @@ def test_an_answer_in_time_starts_the_time_anew(hasty_box):
 
 # --------------------------------------------------------------------------- A5, A6, A7: ends and progress
 
-class TestCancel:
-    @pytest.fixture(scope="class")
-    def server(self, shelf):
-        return fake(shelf)
-
-    @pytest.fixture(scope="class")
-    def hub(self, shelf, server):
-        return start(shelf, [entry("a", server)], shaken=False)
-
+class TestCancel(OneServer):
     def cancel(self, hub, ident):
         hub.send(message("notifications/cancelled", params={"requestId": ident,
                                                             "_meta": {KEY + "protocolVersion": MODERN}}))
